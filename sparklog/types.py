@@ -6,6 +6,7 @@ Offsets and counts are records, positions and sizes are bytes, timestamps say th
 from __future__ import annotations
 
 import operator
+import re
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -36,9 +37,21 @@ def whole(value: object) -> int | None:
 
 
 def as_python(value: Any) -> Any:
-    """Return a whole number of numpy or pandas as Python's, which can be stored, and anything else as it is."""
+    """Return a whole number, a truth value or a text of numpy or pandas as Python's, which can be stored, and anything
+    else as it is."""
+    if type(value) in (int, str, bool) or value is None:
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)  # as it is, whatever a subclass shows
+    if type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_"):
+        return bool(value)
     found = whole(value)
     return value if found is None or isinstance(value, int) else found
+
+
+def is_array(value: object) -> bool:
+    """Return whether a value is an array of numpy, or a series of pandas: its ``tolist`` gives a list."""
+    return getattr(value, "ndim", 0) == 1 and callable(getattr(value, "tolist", None))
 
 
 def number(value: object) -> int | float | None:
@@ -58,6 +71,12 @@ def printable(value: object) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def without_secrets(text: str) -> str:
+    """Return the address as messages may show it: without user and password before an ``@``, and values of a query."""
+    text = re.sub(r"(:/{0,3})[^/@]*@", r"\1", text)
+    return re.sub(r"([?&][^=&/]*=)[^&/]*", r"\1[hidden]", text)
 
 
 class TopicPartition(NamedTuple):

@@ -32,7 +32,7 @@ from sparklog.errors import (
 )
 from sparklog.errors.suggestions import did_you_mean
 from sparklog.retry import is_a, pauses_until, retry
-from sparklog.types import number
+from sparklog.types import as_python, is_array, number, without_secrets
 
 logger = logging.getLogger(__name__)
 
@@ -140,14 +140,18 @@ def check_arguments(
 
 
 HIDDEN = "[hidden]"
-"""What is shown of an option of the storage's client, any of which may be a secret; Kafka's word for a password."""
+"""What is shown of a secret, and of an option of the storage's client, any of which may be one; Kafka's word."""
+
+_SECRETS = ("sasl_plain_password", "ssl_password")
+_ADDRESSES = ("proxy_url", "socks5_proxy")
+"""Arguments that may have a user and a password in front of a host."""
 
 
 def build_shown_config(
     defaults: Mapping[str, object], given: Mapping[str, object], coordinator: Coordinator
 ) -> dict[str, Any]:
-    """Return the ``config`` that a client shows: every argument, with the given value or the default, but for the
-    values of ``storage_options``."""
+    """Return the ``config`` that a client shows: every argument, with the given value or the default, but for
+    passwords and the values of ``storage_options``."""
     servers = given.get("bootstrap_servers")
     config: dict[str, Any] = {**defaults, **given}
     if config.get("api_version") is None:
@@ -158,6 +162,8 @@ def build_shown_config(
         config["bootstrap_servers"] = os.fspath(servers)
     if isinstance(config.get("storage_options"), Mapping):
         config["storage_options"] = dict.fromkeys(config["storage_options"], HIDDEN)
+    config.update((name, HIDDEN) for name in _SECRETS if config.get(name) is not None)
+    config.update((name, without_secrets(config[name])) for name in _ADDRESSES if isinstance(config.get(name), str))
     return config
 
 
@@ -195,10 +201,10 @@ def milliseconds(client: str, config: Mapping[str, Any], name: str, least: int =
 
 def one_of(client: str, config: Mapping[str, object], name: str, choices: Sequence[object]) -> Any:
     """Return the value of an argument that is one of ``choices``. Raises InvalidClientConfigurationError."""
-    value = config[name]
-    if not any(value == choice and type(value) is type(choice) for choice in choices):
+    value = as_python(config[name])
+    if not any(type(value) is type(choice) and value == choice for choice in choices):
         shown = ", ".join(repr(choice) for choice in choices)
-        raise invalid_argument(client, name, value, f"give one of {shown}")
+        raise invalid_argument(client, name, config[name], f"give one of {shown}")
     return value
 
 
@@ -313,7 +319,9 @@ def root_of(client: str, servers: object, address: str = "bootstrap_servers") ->
     installed = root_for_brokers[0] if root_for_brokers else None
     if servers is None:
         servers = installed or default_root()
-    root = servers
+    if is_array(servers):
+        servers = servers.tolist()  # type: ignore[attr-defined]
+    root = servers = as_python(servers)
     if isinstance(servers, list | tuple | set | frozenset) and len(servers) == 1:
         root = next(iter(servers))
     if isinstance(root, os.PathLike):

@@ -246,7 +246,8 @@ class ConfigDef:
         try:
             return parse_schema(value).text
         except InvalidSchemaError as error:
-            message = f"Invalid value {_quote(value)} for configuration {self.name}: {error}. "
+            end = "" if str(error).endswith("?") else "."
+            message = f"Invalid value {_quote(value)} for configuration {self.name}: {error}{end} "
             raise InvalidConfigurationError(
                 f"{message}docs/typed-topics.md shows what a schema can have.", config=self.name, value=value
             ) from error

@@ -16,7 +16,7 @@ Not for: health checks (``health``), moving replicas (``protocol.decide.replicas
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -24,7 +24,7 @@ from sparklog import limits
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.health import TRIAL_KEY
 from sparklog.coordinator.location_files import look_at
-from sparklog.coordinator.ownership import check_claimable, claim_quietly
+from sparklog.coordinator.ownership import check_claimable, claim_quietly, own_again
 from sparklog.errors import (
     BrokerNotAvailableError,
     DuplicateBrokerRegistrationError,
@@ -77,6 +77,7 @@ def add_broker(coordinator: Coordinator, url: str, broker: int | None = None) ->
         )
         try:
             coordinator.submit(register)
+            _identify_again(coordinator, store)  # a removal that was suspended may have deleted the identity
             claim_quietly(coordinator, number)
             if has_files:
                 logger.warning(
@@ -89,7 +90,7 @@ def add_broker(coordinator: Coordinator, url: str, broker: int | None = None) ->
             return number
         except DuplicateBrokerRegistrationError:
             if is_own_claim:
-                _withdraw_claim(coordinator.refresh(), store)
+                _withdraw_claim(coordinator, store)
             if broker is not None or attempt == _TRIES - 1:
                 raise
     raise AssertionError("unreachable")
@@ -153,13 +154,27 @@ def _claim(store: Store, cluster_id: str, broker: int) -> bool:
     return False
 
 
-def _withdraw_claim(state: State, store: Store) -> None:
+def _withdraw_claim(coordinator: Coordinator, store: Store) -> None:
     """Delete the location's identity, since another location got that id.
 
     Not if the location is registered: then another process has found and used the claim, and its broker needs it.
     """
-    if store.root not in (broker.url for broker in state.brokers.values()):
+    if _broker_at(coordinator.refresh(), store.root) is None:
         store.delete(IDENTITY_KEY)
+        _identify_again(coordinator, store)
+
+
+def _broker_at(state: State, url: str) -> int | None:
+    """Return the broker that is registered at a location, None if there is none."""
+    return next((number for number, broker in state.brokers.items() if broker.url == url), None)
+
+
+def _identify_again(coordinator: Coordinator, store: Store) -> None:
+    """Write what identifies a location if it was registered while that was deleted: this process was suspended, and has
+    deleted what the new registration found or wrote."""
+    broker = _broker_at(coordinator.refresh(), store.root)
+    if broker is not None and _claim(store, coordinator.state.cluster_id, broker):
+        logger.warning("%s was registered again while it was removed; it is broker %d", store.root, broker)
 
 
 def remove_broker(coordinator: Coordinator, broker: int) -> None:
@@ -170,18 +185,40 @@ def remove_broker(coordinator: Coordinator, broker: int) -> None:
     url = decide_brokers.find_broker(coordinator.refresh(), broker).url
     coordinator.submit(lambda state: decide_brokers.unregister_broker(state, broker))
     try:
-        store = coordinator.brokers.open_registered(broker, url)
-        identity = read_identity(store)
-        if identity is not None and (identity.cluster_id, identity.broker) == (coordinator.state.cluster_id, broker):
-            store.delete(CHECK_KEY)
-            remove_owners(store)
-            store.delete(IDENTITY_KEY)
-        coordinator.store.delete(note_key(broker))
-        coordinator.store.delete(owner_note_key(broker))
+        _forget_location(coordinator, broker, url)
     except SparklogError as error:
         logger.warning(
             "broker %d was removed, but deleting %s from its location %s failed: %s", broker, IDENTITY_KEY, url, error
         )
+
+
+def _forget_location(coordinator: Coordinator, broker: int, url: str) -> None:
+    """Delete what identifies the location of a broker that was removed, and what the root noted of it.
+
+    Names of these files are used again if the location or the id is registered anew, and this process may be suspended
+    before any deletion. So it looks before each one whether that has happened, and after the last one writes again what
+    it has deleted of the new registration. Raises StorageError.
+    """
+    root, cluster_id = coordinator.store, coordinator.state.cluster_id
+    store = coordinator.brokers.open_registered(broker, url)
+    identity = read_identity(store)
+    steps: list[Callable[[], None]] = []
+    if identity is not None and (identity.cluster_id, identity.broker) == (cluster_id, broker):
+        steps += [
+            partial(store.delete, CHECK_KEY),
+            partial(remove_owners, store),
+            partial(store.delete, IDENTITY_KEY),
+        ]
+    steps += [partial(root.delete, note_key(broker)), partial(root.delete, owner_note_key(broker))]
+    try:
+        for step in steps:
+            if broker in coordinator.refresh().brokers or _broker_at(coordinator.state, url) is not None:
+                return
+            step()
+    finally:
+        _identify_again(coordinator, store)
+        if broker in coordinator.state.brokers:
+            own_again(coordinator, broker)
 
 
 def cordon_broker(coordinator: Coordinator, broker: int, cordoned: bool = True) -> bool:

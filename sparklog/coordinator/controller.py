@@ -30,8 +30,8 @@ from sparklog.coordinator.closed_root import ROOT_BROKER, close_root
 from sparklog.coordinator.coordinator import Coordinator, writer_name
 from sparklog.coordinator.health import Finding, Health, check_location, note_check
 from sparklog.coordinator.leases import LeaseWatch
-from sparklog.coordinator.ownership import check_owned, renew_owner
-from sparklog.coordinator.unclean_election import find_unclean_leader, waiting_for_unclean_election
+from sparklog.coordinator.ownership import describe_other_address, examine_owner, renew_owner
+from sparklog.coordinator.unclean_election import UncleanSearch, waiting_for_unclean_election
 from sparklog.errors import (
     ControllerMovedError,
     InvalidCallError,
@@ -91,6 +91,7 @@ class Controller:
         """Its controller epoch; 0 while it is not the controller."""
         self._clock = coordinator.log.clock
         self._beat = 0
+        self._renew_at = -math.inf
         self._checks = 0
         self._watch = LeaseWatch(coordinator.store, self._clock)
         self._balanced_at = self._clock.monotonic()
@@ -136,6 +137,9 @@ class Controller:
     def _timeout_seconds(self) -> float:
         return ClusterConfig.resolve(self.coordinator.state.configs).broker_session_timeout_ms / 1000
 
+    def _heartbeat_seconds(self) -> float:
+        return ClusterConfig.resolve(self.coordinator.state.configs).broker_heartbeat_interval_ms / 1000
+
     def _is_silent(self) -> bool:
         """Return whether the lease is absent, or unchanged for the session timeout."""
         timeout = self._timeout_seconds()
@@ -147,6 +151,13 @@ class Controller:
         self._beat += 1
         lease = ControllerLease(self.name, self.epoch, self._beat, self._clock.now_ms())
         self.coordinator.store.put(LEASE_KEY, msgspec.json.encode(lease))
+        self._renew_at = self._clock.monotonic() + self._heartbeat_seconds()
+
+    def _keep_lease(self) -> None:
+        """Renew the lease if that is due, in a pass that takes long: a location may have a million files to list, or
+        answer slowly. Else another process would take over before the pass has changed anything, and so on."""
+        if self._clock.monotonic() >= self._renew_at:
+            self._renew()
 
     def resign(self) -> None:
         """Delete the lease, so that the next candidate takes over immediately. Raises StorageError."""
@@ -185,7 +196,8 @@ class Controller:
 
     def _check(self, broker: int) -> Finding:
         start = self._clock.monotonic()
-        retry_seconds = ClusterConfig.resolve(self.coordinator.state.configs).broker_heartbeat_interval_ms / 1000
+        retry_seconds = self._heartbeat_seconds()
+        self._keep_lease()
         finding = self._ask(broker)
         for attempt in range(CHECK_TRIES - 1):
             if finding.health is not Health.UNANSWERED or self._clock.monotonic() - start >= retry_seconds:
@@ -206,13 +218,21 @@ class Controller:
         if broker == ROOT_BROKER:
             self._close_old_root(log.state.brokers[broker].url)
         finding = check_location(log.store, store, log.state.cluster_id, broker, self._next_check())
-        return self._check_owner(finding) if finding.health is Health.OK else finding
+        if finding.health is Health.OK:
+            return self._check_owner(finding)
+        if finding.health in (Health.UNANSWERED, Health.FAILED):
+            other_address = describe_other_address(self.coordinator, broker)
+            if other_address:  # it may be mounted there
+                return Finding(broker, Health.OTHER_ADDRESS, f"{finding.why}; {other_address}")
+        return finding
 
     def _check_owner(self, finding: Finding) -> Finding:
         """Let a location fail whose owner is another root: what this one would store there, that one would delete."""
         broker = finding.broker
         try:
-            store = check_owned(self.coordinator, broker)
+            store, refusal, unsure = examine_owner(self.coordinator, broker, self.coordinator.state)
+            if refusal is not None:
+                return Finding(broker, Health.OTHER_ADDRESS if unsure else Health.FAILED, refusal.message)
             if self._clock.monotonic() - self._renewed_at.get(broker, -math.inf) >= RENEW_SECONDS:
                 renew_owner(self.coordinator, store, broker)
                 self._renewed_at[broker] = self._clock.monotonic()
@@ -264,9 +284,10 @@ class Controller:
     def _elect_unclean(self) -> list[TopicPartition]:
         state = self.coordinator.state
         elections_found: list[UncleanElection] = []
+        search = UncleanSearch(self.coordinator, state, self._keep_lease)
         for topic, number in waiting_for_unclean_election(state):
             try:
-                elections_found.append(find_unclean_leader(self.coordinator, state, topic, number))
+                elections_found.append(search.find(topic, number))
             except SparklogError as error:
                 logger.warning("no unclean leader elected for %s-%d: %s", topic, number, error)
         if not elections_found:

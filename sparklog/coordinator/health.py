@@ -5,6 +5,8 @@ check.
     UNANSWERED   no answer, or a transient error
     FAILED       it answers but is unusable: not mounted, read-only, full, or it returns other bytes
     UNKNOWN      this machine cannot open it, for lack of a client: that says nothing about the location
+    OTHER_ADDRESS  the root has recorded it under another address of its own: this process, with another mount path or a
+                 copy of the root, concludes nothing
     WENT_BACK    it is usable, but its files are older than before: a copy was restored, or a disk was replaced
 
 A location that went back is recognised by its latest check, which is older than the one stored below the root; the
@@ -34,6 +36,7 @@ class Health(Enum):
     UNANSWERED = "unanswered"
     FAILED = "failed"
     UNKNOWN = "unknown"
+    OTHER_ADDRESS = "other address"
     WENT_BACK = "went back"
 
 

@@ -25,7 +25,7 @@ from sparklog.coordinator.health import check_identity
 from sparklog.errors import BrokerNotAvailableError, PolicyViolationError, SparklogError
 from sparklog.log.commits.replaced_root import read_log_end
 from sparklog.log.layout import read_cluster_file
-from sparklog.log.owner_files import address_of, read_note, read_owner, read_root, write_epoch, write_owner
+from sparklog.log.owner_files import is_same_root, read_note, read_owner, read_root, write_epoch, write_owner
 from sparklog.protocol.decide.ownership import OwnerRecord, Ownership, Recorded, RootIdentity, judge, next_epoch
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
@@ -38,33 +38,48 @@ def check_owned(coordinator: Coordinator, broker: int, state: State | None = Non
 
     Claims a location without a record. Raises BrokerNotAvailableError, StorageError.
     """
-    checked = _check(coordinator, broker, state or coordinator.state)
+    checked = examine_owner(coordinator, broker, state or coordinator.state)
     if checked.refusal is not None:
         raise checked.refusal
     return checked.store
 
 
-class _Checked(NamedTuple):
-    """A location that is the registered one; ``refusal`` if this root does not own it."""
+class Examined(NamedTuple):
+    """A location that is the registered one; ``refusal`` if this root does not own it, or if it is ``unsure`` whether
+    it does: then nothing may be concluded, either."""
 
     store: Store
     refusal: BrokerNotAvailableError | None = None
+    unsure: bool = False
 
 
-def _check(coordinator: Coordinator, broker: int, state: State) -> _Checked:
+def examine_owner(coordinator: Coordinator, broker: int, state: State) -> Examined:
     """Check and claim a location. Raises BrokerNotAvailableError if it is not the registered one, StorageError."""
     store = coordinator.brokers.store_of(state, broker)
     check_place(coordinator, broker, store, state)
     own, record = read_root(coordinator.store), read_owner(store, state.cluster_id)
     if not state.brokers[broker].url:  # the root itself, unless a promoted one made it the location of its broker 0
         is_superseded = record is not None and record.epoch > own.epoch
-        return _Checked(store, _refuse(store, own, record, Ownership.SUPERSEDED) if is_superseded else None)
+        return Examined(store, _refuse(store, own, record, Ownership.SUPERSEDED) if is_superseded else None)
     ownership = _judge(coordinator, own, record, broker)
     if ownership is Ownership.UNCLAIMED:
         return _claim(coordinator, own, store, broker)
     if ownership is not Ownership.OWNED:
-        return _Checked(store, _refuse(store, own, record, ownership))
-    return _Checked(store)
+        unsure = ownership is Ownership.ANOTHER_ADDRESS
+        return Examined(store, _refuse(store, own, record, ownership), unsure)
+    return Examined(store)
+
+
+def describe_other_address(coordinator: Coordinator, broker: int) -> str:
+    """Return under which address this root has recorded a location, if it was another than this process uses; else an
+    empty text. What this process cannot reach may be there for those that use that address. Raises StorageError."""
+    own, noted = read_root(coordinator.store), read_note(coordinator.store, broker)
+    if noted is None or noted.epoch != own.epoch or noted.root == own.address:
+        return ""
+    return (
+        f"its owner is {noted.root}, and this process uses {own.address}, which is the same root under another "
+        "address, or was moved, or is a copy; nothing is changed"
+    )
 
 
 def check_place(coordinator: Coordinator, broker: int, store: Store, state: State) -> None:
@@ -85,7 +100,7 @@ def check_all_owned(coordinator: Coordinator) -> None:
     state = coordinator.state
     for broker, registered in sorted(state.brokers.items()):
         try:
-            checked = _check(coordinator, broker, state)
+            checked = examine_owner(coordinator, broker, state)
             if checked.refusal is None and registered.url:
                 renew_owner(coordinator, checked.store, broker)
         except SparklogError:  # it does not answer, or is not the registered one: its own batches are refused
@@ -109,7 +124,11 @@ def _judge(coordinator: Coordinator, own: RootIdentity, record: OwnerRecord | No
     recorded = Recorded.KNOWN
     if record is not None and record != noted:
         recorded = _find_recorded(coordinator, record)
-    return judge(own, record, noted, recorded)
+    ownership = judge(own, record, noted, recorded)
+    if ownership is Ownership.ANOTHER_ADDRESS and record is not None:
+        is_copy = _is_in_use(coordinator, record.root, coordinator.state.cluster_id)
+        return Ownership.ANOTHER_ROOT if is_copy else ownership
+    return ownership
 
 
 def _find_recorded(coordinator: Coordinator, record: OwnerRecord) -> Recorded:
@@ -127,12 +146,12 @@ def _find_recorded(coordinator: Coordinator, record: OwnerRecord) -> Recorded:
     return Recorded.KNOWN if end.digest == record.digest else Recorded.UNKNOWN
 
 
-def _claim(coordinator: Coordinator, own: RootIdentity, store: Store, broker: int) -> _Checked:
+def _claim(coordinator: Coordinator, own: RootIdentity, store: Store, broker: int) -> Examined:
     state = coordinator.state
     record = OwnerRecord(own.epoch, state.version, state.digest, own.address)
     if write_owner(store, coordinator.store, state.cluster_id, broker, record):
-        return _Checked(store)
-    return _Checked(store, _refuse(store, own, read_owner(store, state.cluster_id), Ownership.UNSEEN_COMMIT))
+        return Examined(store)
+    return Examined(store, _refuse(store, own, read_owner(store, state.cluster_id), Ownership.UNSEEN_COMMIT))
 
 
 def _refuse(
@@ -144,6 +163,8 @@ def _refuse(
         f"(root epoch {own.epoch})",
         Ownership.ANOTHER_ROOT: f"it belongs to the root {recorded}, and this root, {own.address}, is a copy of that, "
         "or was moved; if it is the same root under another address, use that one everywhere",
+        Ownership.ANOTHER_ADDRESS: f"it belongs to the root {recorded}, and this root, {own.address}, is the same "
+        "under another address, or was moved, or is a copy; use the recorded address everywhere",
         Ownership.UNSEEN_COMMIT: f"the root {recorded} has written there, and {own.address} does not have that commit: "
         "it was restored from an older copy",
         Ownership.NO_NOTE: f"{own.address} was restored from a backup, since it has no note that it owns the location",
@@ -172,6 +193,17 @@ def claim_quietly(coordinator: Coordinator, broker: int) -> None:
         check_owned(coordinator, broker, coordinator.refresh())
     except SparklogError as error:
         logger.warning("the location of broker %d was not claimed, the next check does it: %s", broker, error)
+
+
+def own_again(coordinator: Coordinator, broker: int) -> None:
+    """Record a location again whose record or note this process may have deleted, late, after it was registered anew.
+    Not if another root owns it. Raises StorageError."""
+    state = coordinator.state
+    store = coordinator.brokers.store_of(state, broker)
+    check_place(coordinator, broker, store, state)
+    own, record = read_root(coordinator.store), read_owner(store, state.cluster_id)
+    if record is None or (record.root == own.address and record.epoch <= own.epoch):
+        _claim(coordinator, own, store, broker)
 
 
 # -- taking over
@@ -221,10 +253,10 @@ def take_over(coordinator: Coordinator, force: bool = False) -> TakenOver:
 
 
 def _is_in_use(coordinator: Coordinator, address: str, cluster_id: str) -> bool:
-    """Return whether an address is that of a root of this cluster that has not moved."""
+    """Return whether an address is that of another root of this cluster that has not moved."""
     try:
         store = coordinator.brokers.open_registered(0, address)
-        is_root = address_of(store) != address_of(coordinator.store)
+        is_root = not is_same_root(store, coordinator.store)
         return is_root and read_cluster_file(store).cluster_id == cluster_id
     except SparklogError:
         return False

@@ -11,8 +11,10 @@ has the run that the commit names, and its ``.log`` is as long as the ``.index``
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from itertools import groupby
+from typing import Any, cast
 
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator.coordinator import Coordinator
@@ -48,49 +50,95 @@ def waiting_for_unclean_election(state: State) -> Iterator[TopicPartition]:
 
 
 def find_unclean_leader(coordinator: Coordinator, state: State, topic: str, number: int) -> UncleanElection:
-    """Return the election of the online replica that lacks fewest records.
+    """Return the election of one partition; for several use one ``UncleanSearch``. Raises as its ``find``."""
+    return UncleanSearch(coordinator, state).find(topic, number)
 
-    Raises UnknownTopicOrPartitionError, EligibleLeadersNotAvailableError if none answers, StorageError.
-    """
-    partition = state.partition(topic, number)
-    topic_id = state.topics[topic].topic_id
-    segments = list(coordinator.segments(topic, state).partition(number))
-    best: tuple[int, int, list[Segment]] | None = None
-    for broker in needs_unclean_election(state, topic, number):
-        try:
-            store = coordinator.brokers.store_of(state, broker)
-            check_owned(coordinator, broker, state)
-            lacking = _find_lacking(store, segments)
-            check_owned(coordinator, broker, state)  # its disk may have been unmounted before it was listed
-        except SparklogError as error:  # its location may hold all records
-            logger.warning(
-                "broker %d could not be inspected as a candidate leader for %s-%d: %s", broker, topic, number, error
+
+class UncleanSearch:
+    """Finds the unclean leaders of many partitions at a state: each location is listed once, and one that cannot be
+    read is asked once. ``progress`` is called now and then. Not thread-safe; for one pass."""
+
+    def __init__(self, coordinator: Coordinator, state: State, progress: Callable[[], object] = lambda: None) -> None:
+        self._coordinator = coordinator
+        self._state = state
+        self._progress = progress
+        self._listed: dict[int, _ListedStore] = {}
+        self._failed: set[int] = set()
+
+    def find(self, topic: str, number: int) -> UncleanElection:
+        """Return the election of the online replica that lacks fewest records.
+
+        Raises UnknownTopicOrPartitionError, EligibleLeadersNotAvailableError if none answers, StorageError.
+        """
+        state = self._state
+        partition = state.partition(topic, number)
+        topic_id = state.topics[topic].topic_id
+        segments = list(self._coordinator.segments(topic, state).partition(number))
+        best: tuple[int, int, list[Segment]] | None = None
+        for broker in needs_unclean_election(state, topic, number):
+            lacking = self._look_at(broker, segments)
+            if lacking is None:
+                continue
+            records = sum(segment.records for segment in lacking)
+            if best is None or records < best[0]:
+                best = (records, broker, lacking)
+        if best is None:
+            raise EligibleLeadersNotAvailableError(
+                f"no replica of {topic}-{number} is online and answers; bring one of brokers "
+                f"{list(partition.replicas)} back",
+                topic=topic,
+                partition=number,
             )
-            continue
-        records = sum(segment.records for segment in lacking)
-        if best is None or records < best[0]:
-            best = (records, broker, lacking)
-    if best is None:
-        raise EligibleLeadersNotAvailableError(
-            f"no replica of {topic}-{number} is online and answers; bring one of brokers {list(partition.replicas)} "
-            "back",
-            topic=topic,
-            partition=number,
-        )
-    _, broker, lacking = best
-    lost = _group_lacking(topic, topic_id, number, segments, lacking)
-    return UncleanElection(topic, topic_id, number, broker, partition.log_end_offset, state.version, lost)
+        _, broker, lacking = best
+        lost = _group_lacking(topic, topic_id, number, segments, lacking)
+        return UncleanElection(topic, topic_id, number, broker, partition.log_end_offset, state.version, lost)
+
+    def _look_at(self, broker: int, segments: Sequence[Segment]) -> list[Segment] | None:
+        """Return the segments that a broker lacks; None if its location cannot be read: it may hold all records."""
+        if broker in self._failed:
+            return None
+        try:
+            if broker not in self._listed:
+                check_owned(self._coordinator, broker, self._state)
+                store = self._coordinator.brokers.store_of(self._state, broker)
+                self._listed[broker] = _ListedStore(store, self._progress)
+            self._progress()
+            lacking = _find_lacking(self._listed[broker], segments)
+            check_owned(self._coordinator, broker, self._state)  # its disk may have been unmounted before it was listed
+        except SparklogError as error:
+            logger.warning("broker %d could not be inspected as a candidate leader: %s", broker, error)
+            self._failed.add(broker)
+            return None
+        return lacking
 
 
-def _find_lacking(store: Store, segments: Sequence[Segment]) -> list[Segment]:
+class _ListedStore:
+    """A store whose whole listing is read once, when it is first needed: ``sizes`` by key. Not thread-safe."""
+
+    def __init__(self, store: Store, progress: Callable[[], object]) -> None:
+        self._store = store
+        self._progress = progress
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        sizes: dict[str, int] = {}
+        for info in self._store.list():
+            sizes[info.key] = info.size
+            self._progress()
+        return sizes
+
+
+def _find_lacking(store: _ListedStore, segments: Sequence[Segment]) -> list[Segment]:
     """Return the segments that a location does not hold completely. Raises StorageError.
 
     By one listing of all of it, which has to contain what identifies it: looks before and after a listing would miss a
     disk that was unmounted in between, and mounted again."""
-    sizes = {info.key: info.size for info in store.list()}
-    if IDENTITY_KEY not in sizes and CLUSTER_KEY not in sizes:
+    if IDENTITY_KEY not in store.sizes and CLUSTER_KEY not in store.sizes:
         raise StorageUnavailableError(f"{store.root} was unmounted while it was listed; try again", path=store.root)
-    return [segment for segment in segments if not is_whole(store, segment, sizes)]
+    return [segment for segment in segments if not is_whole(cast(Store, store), segment, store.sizes)]
 
 
 def _group_lacking(

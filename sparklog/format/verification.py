@@ -60,6 +60,15 @@ def regions(index: Index) -> Iterator[Region]:
     yield index.summary.footer
 
 
+def first_cut(index: Index, size: int) -> int:
+    """Return the first batch that a ``.log`` of this size lacks, or has in part; -1 if it has all of them. A file that
+    ends before its first batch lacks all."""
+    for region in regions(index):
+        if region.position + region.length > size:
+            return 0 if region.position < index.summary.header_length and len(index) else region.batch
+    return -1
+
+
 def verify(read_at: ReadAt, index: Index, path: str) -> Verification:
     """Read a whole ``.log`` and compare it with its index. Raises the errors of ``read_at``, and CorruptIndexError."""
     damage: list[Damage] = []
@@ -71,7 +80,7 @@ def verify(read_at: ReadAt, index: Index, path: str) -> Verification:
         total = combine(total, actual, region.length)
         if stream.ended:
             what = f"the file ends at byte {stream.position}, and {index.summary.log_length} were written"
-            damage.append(Damage(region.batch, stream.position, what))
+            damage.append(Damage(first_cut(index, stream.position), stream.position, what))
             break
         if actual != region.crc32c:
             damage.append(Damage(region.batch, region.position, _describe_mismatch(region, actual)))

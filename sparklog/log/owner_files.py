@@ -1,16 +1,17 @@
 """The objects that say which root owns a storage location.
 
     <location>/owners/<20 digits>-<20 digits>.json   epoch and version: an owner record; the highest name counts
-    <root>/meta/root.json                            {"format":3,"epoch":1}: absent in a root that was never promoted
-    <mirror>/meta/source-root.json                   the meta/root.json of the root that is mirrored; absent as there
+    <root>/meta/epochs/<20 digits>.json              {"format":3,"epoch":1}: the highest name is the root's epoch; none
+                                                     in a root that was never promoted and never took over
+    <mirror>/meta/source-epochs/<20 digits>.json     the epoch of the root that is mirrored; none as there
     <root>/leases/owners/<broker>                    the owner record that this root wrote last at a location
 
     owners/00000000000000000000-00000000000000000042.json
     {"format":3,"cluster_id":"…","broker":1,"epoch":0,"version":42,"digest":"5b1f…","root":"/data/log"}
 
-Rules: an owner record is written once under its name, so a process that was stopped cannot overwrite that of a later
-epoch; older ones are deleted after a newer one was written. A promoted root has records in the folder of the old root,
-too. Not for: what follows from them (``protocol.decide.ownership``).
+Rules: an owner record and an epoch are written once under their names, so a process that was stopped cannot overwrite
+those of a later epoch; older records are deleted after a newer one was written. A promoted root has records in the
+folder of the old root, too. Not for: what follows from them (``protocol.decide.ownership``).
 """
 
 from __future__ import annotations
@@ -24,18 +25,19 @@ from sparklog import limits
 from sparklog.errors import CorruptMetadataError, ObjectNotFoundError
 from sparklog.log.creation import create_object
 from sparklog.log.parallel import map_parallel
-from sparklog.log.stored_json import decode_json, read_json
+from sparklog.log.stored_json import decode_json
 from sparklog.protocol.decide.ownership import OwnerRecord, RootIdentity
 from sparklog.store.base import Store
 
 OWNERS = "owners/"
-ROOT_KEY = "meta/root.json"
-SOURCE_ROOT_KEY = "meta/source-root.json"
-"""Another name: a mirroring that is suspended while the mirror is promoted must not set the new root's epoch back."""
+EPOCHS = "meta/epochs/"
+SOURCE_EPOCHS = "meta/source-epochs/"
+"""Another folder: the epoch of the root that a mirror copies is not that of the mirror, once it is promoted."""
 FORMAT = 3
 """The level that introduced these objects."""
 
 _RECORD = re.compile(re.escape(OWNERS) + r"([0-9]{20})-([0-9]{20})\.json")
+_EPOCH = re.compile(r"([0-9]{20})\.json")
 _REMEDY = "delete it, and let the root that owns the location take it over (sparklog brokers take-over)"
 
 
@@ -55,8 +57,8 @@ class StoredOwner(msgspec.Struct, frozen=True):
         return OwnerRecord(self.epoch, self.version, self.digest, self.root)
 
 
-class RootFile(msgspec.Struct, frozen=True):
-    """meta/root.json."""
+class EpochFile(msgspec.Struct, frozen=True):
+    """An epoch as it is stored. Its name counts; the content is for people."""
 
     format: int
     epoch: int
@@ -67,29 +69,47 @@ def address_of(root: Store) -> str:
     return os.path.realpath(root.root) if root.is_local else root.root
 
 
+def is_same_root(root: Store, other: Store) -> bool:
+    """Return whether two addresses lead to the same root, also by two mount paths of a local folder."""
+    if address_of(root) == address_of(other):
+        return True
+    try:
+        return root.is_local and other.is_local and os.path.samefile(root.root, other.root)
+    except OSError:
+        return False
+
+
 def read_root(root: Store) -> RootIdentity:
-    """Return address and epoch of a root. Raises CorruptMetadataError, UnsupportedVersionError, StorageError."""
-    stored = read_json(root, ROOT_KEY, RootFile, "let the root take its locations over (sparklog brokers take-over)")
-    return RootIdentity(address_of(root), 0 if stored is None else stored.epoch)
-
-
-def mirror_epoch(root: Store, mirror: Store) -> None:
-    """Store the epoch of a root at its mirror, unless a higher one is there. Raises StorageError,
-    CorruptMetadataError."""
-    epoch = read_root(root).epoch
-    if epoch > read_source_epoch(mirror):
-        mirror.put(SOURCE_ROOT_KEY, msgspec.json.encode(RootFile(FORMAT, epoch)) + b"\n")
-
-
-def read_source_epoch(mirror: Store) -> int:
-    """Return the epoch that the root of a mirror had; 0 if none was mirrored. Raises as ``read_root``."""
-    stored = read_json(mirror, SOURCE_ROOT_KEY, RootFile, "delete it, and mirror the root again")
-    return 0 if stored is None else stored.epoch
+    """Return address and epoch of a root. Raises StorageError."""
+    return RootIdentity(address_of(root), _read_epoch(root, EPOCHS))
 
 
 def write_epoch(root: Store, epoch: int) -> None:
-    """Store the epoch of a root. Raises StorageError."""
-    root.put(ROOT_KEY, msgspec.json.encode(RootFile(FORMAT, epoch)) + b"\n")
+    """Store the epoch of a root; without effect if it has a higher one. Raises StorageError."""
+    _write_epoch(root, EPOCHS, epoch)
+
+
+def mirror_epoch(root: Store, mirror: Store) -> None:
+    """Store the epoch of a root at its mirror, unless that or a higher one is there. Raises StorageError."""
+    epoch = read_root(root).epoch
+    if epoch > read_source_epoch(mirror):
+        _write_epoch(mirror, SOURCE_EPOCHS, epoch)
+
+
+def read_source_epoch(mirror: Store) -> int:
+    """Return the epoch that the root of a mirror had; 0 if none was mirrored. Raises StorageError."""
+    return _read_epoch(mirror, SOURCE_EPOCHS)
+
+
+def _read_epoch(store: Store, folder: str) -> int:
+    names = (_EPOCH.fullmatch(info.key.removeprefix(folder)) for info in store.list(folder))
+    return max((int(name.group(1)) for name in names if name), default=0)
+
+
+def _write_epoch(store: Store, folder: str, epoch: int) -> None:
+    """Create an epoch. Those before it stay: they are few, and a name is not used again."""
+    data = msgspec.json.encode(EpochFile(FORMAT, epoch)) + b"\n"
+    create_object(store, f"{folder}{epoch:020d}.json", data, limits.MAX_CLUSTER_FILE_BYTES)
 
 
 def record_key(record: OwnerRecord) -> str:
@@ -130,14 +150,28 @@ def read_note(root: Store, broker: int) -> OwnerRecord | None:
 def write_owner(store: Store, root: Store, cluster_id: str, broker: int, record: OwnerRecord) -> bool:
     """Write an owner record at a location, after the note of it at the root, and delete older records; return whether
     it is there. False if another one has its name. Raises StorageError."""
-    stored = StoredOwner(FORMAT, cluster_id, broker, record.epoch, record.version, record.digest, record.root)
-    data = msgspec.json.encode(stored) + b"\n"
-    key = record_key(record)
+    data, key = _encode(cluster_id, broker, record), record_key(record)
     root.put(note_key(broker), data)  # first: a root that has a record without a note is taken for a restored one
     if create_object(store, key, data, limits.MAX_CLUSTER_FILE_BYTES) != data:
         return False
-    map_parallel(store.delete, [other for other in _record_keys(store) if other < key], store.parallel_requests)
+    keys = _record_keys(store)
+    map_parallel(store.delete, [other for other in keys if other < key], store.parallel_requests)
+    if max(keys, default=key) > key:
+        _note_later_epoch(store, root, cluster_id, broker, record)
     return True
+
+
+def _note_later_epoch(store: Store, root: Store, cluster_id: str, broker: int, late: OwnerRecord) -> None:
+    """Note again the record of a later epoch of the same root: a note is overwritten, so a process that was suspended
+    has replaced it by that of its own epoch."""
+    newest = read_owner(store, cluster_id)
+    if newest is not None and newest.root == late.root and late.epoch < newest.epoch == read_root(root).epoch:
+        root.put(note_key(broker), _encode(cluster_id, broker, newest))
+
+
+def _encode(cluster_id: str, broker: int, record: OwnerRecord) -> bytes:
+    stored = StoredOwner(FORMAT, cluster_id, broker, record.epoch, record.version, record.digest, record.root)
+    return msgspec.json.encode(stored) + b"\n"
 
 
 def remove_owners(store: Store) -> None:

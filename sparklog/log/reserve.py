@@ -2,12 +2,13 @@
 
     meta/reserve      bytes without a meaning
 
-What frees space needs some first: ``delete-records``, the deletion of a topic, and retention are commits. So a root on
-a file system keeps a file of ``limits.RESERVE_BYTES``. If the disk is full, these operations delete it, and try again;
-the cleanup of the maintenance puts it back.
+What frees space needs some first: ``delete-records``, the deletion of a topic, a shorter ``retention.ms`` and retention
+are commits. So a root on a file system keeps a file of ``limits.RESERVE_BYTES``. If the disk is full, these operations
+delete it, and try again; the cleanup of the maintenance puts it back.
 
-Rules: best effort; nothing depends on the file, and it may be deleted at any time. Producers and jobs that write data
-never release it: they would only take what an operator needs. A bucket has none: what is full there is a quota.
+Rules: best effort; nothing depends on the file, and it may be deleted at any time. Producers, jobs that write data, and
+commands that free nothing never release it: they would only take what an operator needs. A bucket has none: what is
+full there is a quota.
 """
 
 from __future__ import annotations

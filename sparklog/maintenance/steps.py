@@ -33,7 +33,7 @@ from sparklog.coordinator import Coordinator
 from sparklog.coordinator.controller import Controller
 from sparklog.coordinator.group_liveness import DeadMembers, remove_old_leases
 from sparklog.coordinator.health import Health
-from sparklog.errors import SparklogError, StoragePermissionError
+from sparklog.errors import SparklogError, StorageFullError, StoragePermissionError
 from sparklog.log.commits.cleanup import clean_up
 from sparklog.log.reserve import keep_reserve, with_reserve
 from sparklog.maintenance.gc.expired_ids import expire
@@ -49,11 +49,15 @@ from sparklog.maintenance.segments.roll import roll
 from sparklog.maintenance.tables import Tables
 from sparklog.protocol.decide.groups import expire_offsets
 from sparklog.protocol.features import check_written
+from sparklog.store.base import Store
 
 logger = logging.getLogger(__name__)
 
 WATCH_SECONDS = 1.0
 """Seconds between two checks of group members that may be dead."""
+
+_TRIAL_KEY = "leases/maintenance-check"
+"""Key of a temporary object that tests whether the root accepts writes."""
 
 ONE_LOCATION_MS = 60_000
 """Time in ms between two looks for further locations while the root is the only one: nothing else can need work."""
@@ -161,7 +165,8 @@ def _run_elections(context: MaintenanceContext, report: Report) -> None:
     )
     for finding in done.findings:
         if finding.health is not Health.OK:
-            remarks = report.problems if finding.health in (Health.UNANSWERED, Health.FAILED) else report.notes
+            is_problem = finding.health in (Health.UNANSWERED, Health.FAILED, Health.OTHER_ADDRESS)
+            remarks = report.problems if is_problem else report.notes
             remarks.append(f"broker {finding.broker}: {finding.health.value}: {finding.why}")
 
 
@@ -235,6 +240,16 @@ def _run_cleanup(context: MaintenanceContext, report: Report) -> None:
     report.count(old_leases_removed=remove_old_leases(coordinator))
     report.count(groups_whose_offsets_expired=_expire_offsets(coordinator))
     keep_reserve(coordinator.store)  # last: the steps before may have freed the space for it
+    _check_writable(coordinator.store)
+
+
+def _check_writable(root: Store) -> None:
+    """Raise StorageError if a root on a file system takes no writes: a pass that finds nothing to do would not notice
+    that its disk was remounted read-only. A full disk is no such fault here: what frees it has run."""
+    if root.is_local:
+        with suppress(StorageFullError):
+            root.put(_TRIAL_KEY, b"1")
+        root.delete(_TRIAL_KEY)
 
 
 def _expire_offsets(coordinator: Coordinator) -> int:

@@ -28,6 +28,7 @@ from sparklog.store.base import Store
 from sparklog.store.local import LocalStore
 from sparklog.store.memory import MemoryStore
 from sparklog.store.process_local import no_fork
+from sparklog.types import without_secrets
 
 SUPPORTED = "a local path, file://, memory://, s3://, gs://, abfs:// or hdfs://"
 
@@ -81,12 +82,25 @@ def open_store(url: str | os.PathLike[str], storage_options: Mapping[str, object
     scheme = scheme_of(text)
     if _SCHEME.match(text):
         text = scheme + text[len(scheme) :]
+    _refuse_query(text, scheme)
     opener = OPENERS.get(scheme)
     if opener is None:
         reason = _REFUSED.get(scheme, "has no put-if-absent that was verified with racing processes")
-        shown = _without_user(text)
+        shown = without_secrets(text)
         raise UnsupportedStoreError(f"{shown}: {scheme}:// {reason}. Use {SUPPORTED}", path=shown)
     return opener(text, dict(storage_options or {}))
+
+
+def _refuse_query(text: str, scheme: str) -> None:
+    """Raise UnsupportedStoreError for the address of a remote storage with a query, such as a presigned one: it would
+    become part of the folder's name, with a secret that every message and listing shows."""
+    if scheme not in ("file", "memory") and re.search(r"[?&][^=&/]*=", text):
+        shown = without_secrets(text)
+        raise UnsupportedStoreError(
+            f"{shown} has a query, which is no part of a folder's address: give credentials as storage_options, or in "
+            "the environment of the storage's client",
+            path=shown,
+        )
 
 
 def _open_s3(text: str, options: dict[str, object]) -> Store:
@@ -123,19 +137,25 @@ OPENERS: dict[str, Callable[[str, dict[str, object]], Store]] = {
 def scheme_of(text: str) -> str:
     """Return the scheme of an address in lower case, ``file`` for a path. Raises UnsupportedStoreError."""
     if not text.strip() or "\0" in text:
-        raise UnsupportedStoreError(f"invalid storage address {text!r}: give {SUPPORTED}", path=text)
+        raise UnsupportedStoreError(f"invalid storage address {text!r}: give {SUPPORTED}", path=without_secrets(text))
     if "::" in text:
         raise UnsupportedStoreError(
-            f"{_without_user(text)}: a chain of file systems cannot arbitrate commits. Use {SUPPORTED}", path=text
+            f"{without_secrets(text)}: a chain of file systems cannot arbitrate commits. Use {SUPPORTED}",
+            path=without_secrets(text),
         )
     if text[:5].lower() == "file:":  # Spark writes file:/path for the location of a table
         return "file"
     match = _SCHEME.match(text)
     if match is None and (short := _ONE_SLASH.match(text)):
+        shown, rest = without_secrets(text), without_secrets(short.group(2).replace("\\", "/").lstrip("/"))
+        reason = _REFUSED.get(short.group(1).lower())
+        meant = f"write {short.group(1)}://{rest.rpartition('@')[2]}"
+        if reason is not None:
+            meant = f"{short.group(1)}:// {reason}. Use {SUPPORTED}"
         raise UnsupportedStoreError(
-            f"{text!r} has one slash after the colon and would be a folder of this machine: write "
-            f"{short.group(1)}://{short.group(2)}, or ./{text} for the folder",
-            path=text,
+            f"{shown!r} has one slash after the colon and would be a folder of this machine: {meant}, or ./{shown} for "
+            "the folder",
+            path=shown,
         )
     return match.group(1).lower() if match else "file"
 
@@ -146,10 +166,11 @@ def _local_path(text: str) -> str:
         _refuse_by_accident(text, path)
         return os.path.abspath(path)
     parts = urlsplit(text)
-    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+    if parts.netloc.lower() not in ("", "localhost") or not parts.path.startswith("/"):
+        shown = without_secrets(text)
         raise UnsupportedStoreError(
-            f"{text} is not a file of this machine: write file:///absolute/path (three slashes), or the path alone",
-            path=text,
+            f"{shown} is not a file of this machine: write file:///absolute/path (three slashes), or the path alone",
+            path=shown,
         )
     # '?' and '#' are ordinary characters in a path, and programs that write such addresses do not escape them.
     rest = text[len("file:") :]
@@ -162,20 +183,17 @@ def _refuse_by_accident(text: str, path: str) -> None:
     another kind, or one of another system, or was not expanded. A folder that exists is meant."""
     why = next((why for form, why in _NOT_FOLDERS if form.match(path)), "")
     if why and not os.path.exists(path):
+        shown = without_secrets(text)
         raise UnsupportedStoreError(
-            f"{text!r} {why}, and would be a folder of this name below {os.getcwd()}: give {SUPPORTED}, or ./{text} if "
-            "that is what you mean",
-            path=text,
+            f"{shown!r} {why}, and would be a folder of this name below {os.getcwd()}: give {SUPPORTED}, or ./{shown} "
+            "if that is what you mean",
+            path=shown,
         )
 
 
 def _memory_name(text: str) -> str:
     name = text[len("memory://") :].strip("/")
-    if not name or any(part in ("", ".", "..") for part in name.split("/")):
-        raise UnsupportedStoreError(f"{text} does not name a space in memory: write memory://name", path=text)
+    shown = without_secrets(text)
+    if not name or re.search(r":[^/@]*@", name) or any(part in ("", ".", "..") for part in name.split("/")):
+        raise UnsupportedStoreError(f"{shown} does not name a space in memory: write memory://name", path=shown)
     return name
-
-
-def _without_user(text: str) -> str:
-    """Return the address as messages may show it: without user and password before an ``@``."""
-    return re.sub(r"://[^/@]*@", "://", text)

@@ -22,6 +22,7 @@ from sparklog.errors import IllegalStateError, InvalidArgumentTypeError, Invalid
 from sparklog.log.reserve import with_reserve
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.state import State
+from sparklog.types import as_python
 
 logger = logging.getLogger(__name__)
 
@@ -101,12 +102,14 @@ class AdminBase:
         validate_only: bool,
         raise_errors: bool,
         all_or_none: bool = False,
+        frees_space: bool = False,
     ) -> list[RequestOutcome]:
         """Decide the request of each name by its index, and commit all that succeed in one commit.
 
         ``decide`` gets the state without the effects of the earlier requests and has to account for them itself. With
         ``raise_errors`` the first error is raised after the other requests were committed, as in Kafka; with
-        ``all_or_none`` it is raised and nothing is committed.
+        ``all_or_none`` it is raised and nothing is committed. Requests that ``frees_space`` get the reserve of a full
+        disk; any other would only take it from them.
         """
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
@@ -131,7 +134,11 @@ class AdminBase:
             outcomes = decide_all(self.read_state()).result
         else:
             coordinator = self._opened()
-            outcomes = with_reserve(coordinator.store, lambda: coordinator.submit(decide_all))
+            outcomes = (
+                with_reserve(coordinator.store, lambda: coordinator.submit(decide_all))
+                if frees_space
+                else coordinator.submit(decide_all)
+            )
         failed = next((outcome.error for outcome in outcomes if outcome.error is not None), None)
         if raise_errors and failed is not None:
             raise failed
@@ -182,12 +189,14 @@ def warn_of(topic: str, lines: Iterable[str]) -> None:
 
 
 def as_list(given: Iterable[Any], what: str) -> list[Any]:
-    """Return the items of a list. A single string is refused, not read as a list of letters."""
+    """Return the items of a list, also of an array of numpy. A single string is refused, not read as a list of
+    letters."""
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise InvalidArgumentTypeError(f"{what}={given!r}: give a list")
-    return list(given)
+    return [as_python(item) for item in given]
 
 
 def text_configs(configs: Mapping[str, object]) -> dict[str, str]:
     """Return configs as the text that is stored: true and false in lower case, as in Kafka."""
-    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in configs.items()}
+    values = {as_python(name): as_python(value) for name, value in configs.items()}
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}

@@ -31,6 +31,7 @@ from sparklog.errors import (
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.state import State
+from sparklog.types import as_python
 
 Configs = dict[str, dict[str, dict[str, Result]]]
 """Configs by resource type, resource name and config name."""
@@ -140,7 +141,8 @@ class ConfigAdmin(AdminBase):
 
         names = [f"{resource.kind.name} {resource.name or ''}" for resource in resources]
         result: dict[str, dict[str, str]] = {}
-        outcomes = self._submit_all(names, alter, validate_only, raise_errors)
+        frees_space = all(map(_frees_space, changes))
+        outcomes = self._submit_all(names, alter, validate_only, raise_errors, frees_space=frees_space)
         for index, (resource, operations, outcome) in enumerate(zip(resources, changes, outcomes, strict=True)):
             error = outcome.error
             if error is None:
@@ -148,6 +150,13 @@ class ConfigAdmin(AdminBase):
             text = "OK" if error is None else f"{type(error).__name__}: {error.message}"
             result.setdefault(resource.kind.name.lower(), {})[resource.name or ""] = text
         return result
+
+
+def _frees_space(operations: Operations) -> bool:
+    """Return whether these changes are of what is kept and for how long alone: with a shorter time a full disk is
+    freed."""
+    words = ("retention.", "cleanup.policy", "delete.delay.ms")
+    return bool(operations) and all(any(word in name for word in words) for name in operations)
 
 
 def _warn_of_ineffective(topic: str, operations: Operations, kept: Mapping[str, str]) -> None:
@@ -201,7 +210,7 @@ def _parse_operations(resource: ConfigResource) -> Operations:
         kind = member_of(AlterConfigOp, operation)
         if kind is not AlterConfigOp.DELETE and value is None:
             raise InvalidConfigurationError(f"{name} has no value to {kind.name.lower()}", config=name)
-        operations[name] = (kind, text_configs({name: value})[name])
+        operations[as_python(name)] = (kind, text_configs({name: value})[name])
     return operations
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from sparklog.client.admin.base import ErrorClass, Response, Result, error_codes
+from sparklog.client.admin.base import ErrorClass, Response, Result, as_list, error_codes
 from sparklog.client.admin.brokers import BrokerAdmin
 from sparklog.client.admin.types import BrokerCondition, ElectionType, member_of
-from sparklog.coordinator.unclean_election import find_unclean_leader
+from sparklog.coordinator.unclean_election import UncleanSearch
 from sparklog.errors import (
     ElectionNotNeededError,
     InvalidArgumentError,
@@ -29,10 +29,10 @@ from sparklog.protocol.decide.reassignment import clear_throttle, set_throttle
 from sparklog.protocol.decide.replicas import alter_reassignments, reassignments
 from sparklog.protocol.plan.reassignment import propose_assignment
 from sparklog.protocol.state import State
-from sparklog.types import TopicPartition
+from sparklog.types import TopicPartition, as_python
 
-PartitionSpec = Mapping[str, Iterable[int]] | Iterable[str] | None
-"""Partitions: ``{topic: [partition, …]}``, all partitions of a list of topics, or None for all."""
+PartitionSpec = Mapping[str, Iterable[int]] | Iterable[str | TopicPartition] | None
+"""Partitions: ``{topic: [partition, …]}``, a list of TopicPartition, or of topics with all of theirs, or None."""
 
 STORAGE_ERROR = 56
 """Kafka's KAFKA_STORAGE_ERROR: the log dir is offline."""
@@ -96,6 +96,7 @@ class ReplicaAdmin(BrokerAdmin):
     ) -> dict[TopicPartition, SparklogError | None]:
         outcome: dict[TopicPartition, SparklogError | None] = {}
         elections: list[UncleanElection] = []
+        search = UncleanSearch(self._coordinator, state)
         for topic, number in wanted:
             try:
                 leader = state.partition(topic, number).leader
@@ -103,7 +104,7 @@ class ReplicaAdmin(BrokerAdmin):
                     raise ElectionNotNeededError(
                         f"broker {leader} leads {topic}-{number}", topic=topic, partition=number
                     )
-                elections.append(find_unclean_leader(self._coordinator, state, topic, number))
+                elections.append(search.find(topic, number))
             except SparklogError as error:
                 outcome[TopicPartition(topic, number)] = error
         if elections:
@@ -138,7 +139,12 @@ class ReplicaAdmin(BrokerAdmin):
 
         In the same commit a ``throttle`` limits their replication to these bytes per second, until ``clear_throttle``.
         """
-        wanted = {(partition[0], partition[1]): replicas for partition, replicas in reassignments.items()}
+        wanted = {
+            (as_python(topic), as_python(number)): None
+            if replicas is None
+            else [as_python(broker) for broker in replicas]
+            for (topic, number), replicas in reassignments.items()
+        }
         moves = {partition: replicas for partition, replicas in wanted.items() if replicas is not None}
 
         def decide(state: State) -> Decision[ErrorByPartition]:
@@ -152,7 +158,7 @@ class ReplicaAdmin(BrokerAdmin):
 
     def clear_throttle(self, topics: Iterable[str]) -> None:
         """Lift the throttle of reassignments from the cluster and from these topics."""
-        names = list(topics)
+        names = as_list(topics, "topics")
         self._opened().submit(lambda state: clear_throttle(state, names))
 
     def propose_assignment(self, topics: Iterable[str], brokers: Sequence[int]) -> dict[TopicPartition, list[int]]:
@@ -204,14 +210,20 @@ def _checked_partitions(state: State, spec: PartitionSpec) -> dict[str, list[int
 
 
 def _partitions_of(state: State, spec: PartitionSpec) -> Iterable[tuple[str, list[int]]]:
-    """Return the partitions by topic, in the given order. Raises UnknownTopicOrPartitionError for a topic without a
-    list of partitions; those lists are not checked."""
+    """Return the partitions by topic, in the given order: of a dict, or a list of topics and of TopicPartition. Raises
+    UnknownTopicOrPartitionError for a topic without a list of partitions; those lists are not checked."""
     if isinstance(spec, str):
         raise InvalidArgumentTypeError(f"topic_partitions={spec!r}: give a dict or a list of topics")
     if isinstance(spec, Mapping):
-        return [(topic, list(numbers)) for topic, numbers in spec.items()]
-    topics = sorted(state.topics) if spec is None else spec
-    return [(topic, list(range(len(state.topic(topic).partitions)))) for topic in topics]
+        return [(as_python(topic), [as_python(number) for number in numbers]) for topic, numbers in spec.items()]
+    found: dict[str, list[int]] = {}
+    items: list[Any] = sorted(state.topics) if spec is None else as_list(spec, "topic_partitions")
+    for item in items:
+        if isinstance(item, tuple) and len(item) == 2:
+            found.setdefault(as_python(item[0]), []).append(as_python(item[1]))
+        else:
+            found[item] = list(range(len(state.topic(item).partitions)))
+    return list(found.items())
 
 
 def _election_results(outcome: Mapping[TopicPartition, SparklogError | None]) -> list[Response]:

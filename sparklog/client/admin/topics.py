@@ -158,6 +158,7 @@ class TopicAdmin(AdminBase):
                 False,
                 raise_errors,
                 all_or_none,
+                frees_space=True,
             )
         results = [
             {
@@ -186,7 +187,7 @@ class TopicAdmin(AdminBase):
 
             >>> _ = admin.create_partitions({"orders": 4})
         """
-        names = list(topic_partitions)
+        names = as_list(topic_partitions, "topic_partitions")
         wanted = [_parse_new_partitions(name, topic_partitions[name]) for name in names]
         outcomes = self._submit_all(
             names,
@@ -227,14 +228,14 @@ class TopicAdmin(AdminBase):
         partitions = list(records_to_delete)
 
         def delete(state: State, index: int) -> Decision[dict[tuple[str, int], int]]:
-            topic, number = partitions[index]
+            topic, number = map(as_python, partitions[index])
             if is_internal_topic(topic):
                 raise InvalidTopicError(f"cannot delete records of the internal topic {topic}", topic=topic)
             before = as_python(records_to_delete[partitions[index]])
-            return decide_segments.delete_records(state, {(topic, as_python(number)): before})
+            return decide_segments.delete_records(state, {(topic, number): before})
 
         names = [f"{topic}-{number}" for topic, number in partitions]
-        outcomes = self._submit_all(names, delete, False, raise_errors)
+        outcomes = self._submit_all(names, delete, False, raise_errors, frees_space=True)
         return {
             partition: _deletion(partition, outcome) for partition, outcome in zip(partitions, outcomes, strict=True)
         }

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from sparklog import errors
 from sparklog.errors import InvalidArgumentError, SparklogError
-from sparklog.types import TopicPartition
+from sparklog.types import TopicPartition, as_python
 
 Member = TypeVar("Member", bound=Enum)
 
@@ -86,6 +86,7 @@ class NewTopic:
     topic_configs: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
+        self.name = as_python(self.name)
         self.replica_assignments = self.replica_assignments or {}
         self.topic_configs = self.topic_configs or {}
 
@@ -218,6 +219,7 @@ class ConfigResource:
 
     def __post_init__(self) -> None:
         self.resource_type = member_of(ConfigResourceType, self.resource_type)
+        self.name = as_python(self.name)
 
     @property
     def kind(self) -> ConfigResourceType:

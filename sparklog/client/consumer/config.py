@@ -41,7 +41,7 @@ from sparklog.coordinator import Coordinator
 from sparklog.protocol.group.assignors import ASSIGNORS
 from sparklog.protocol.group.start_offset import EARLIEST, LATEST, NONE
 from sparklog.protocol.names import validate_client_id
-from sparklog.types import number
+from sparklog.types import as_python, number
 
 LOCAL_TAIL_BACKOFF_MAX_MS = 10
 """On a local disk a check for commits is a system call: about 100 per second while idle."""
@@ -230,7 +230,7 @@ def _check_timeouts(arguments: Mapping[str, object], given: Mapping[str, object]
 
 
 def _text(arguments: Mapping[str, object], name: str) -> str:
-    value = arguments[name]
+    value = as_python(arguments[name])
     if value is None:
         return ""
     if not isinstance(value, str) or (not value and name != "client_id"):
@@ -240,7 +240,7 @@ def _text(arguments: Mapping[str, object], name: str) -> str:
 
 def _group_id(arguments: Mapping[str, object]) -> str:
     """Return the group id, given as text or UTF-8 bytes. Whether it is a valid name is checked where it is used."""
-    value = arguments["group_id"]
+    value = as_python(arguments["group_id"])
     with suppress(UnicodeDecodeError):
         value = value.decode() if isinstance(value, bytes) else value
     if value is None or (isinstance(value, str) and value):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparklog.errors import IllegalStateError, InvalidArgumentError, InvalidArgumentTypeError, NotAssignedError
 from sparklog.protocol.names import is_internal_topic, validate_topic_name
-from sparklog.types import OffsetAndMetadata, TopicPartition, number, whole
+from sparklog.types import OffsetAndMetadata, TopicPartition, as_python, number, whole
 
 if TYPE_CHECKING:
     from sparklog.client.consumer.records import ConsumerRecord
@@ -249,7 +249,7 @@ def as_partition(given: object) -> TopicPartition:
             return given
         found = whole(partition)
         if isinstance(topic, str) and found is not None and found >= 0:
-            return TopicPartition(str(topic), found)
+            return TopicPartition(as_python(topic), found)
     raise InvalidArgumentTypeError(f"invalid TopicPartition: {given!r}; give a topic name and a number from 0")
 
 
@@ -276,7 +276,7 @@ def _topic_names(topics: object) -> list[str]:
     names = [topics] if isinstance(topics, str) else topics
     if not isinstance(names, Iterable):
         raise InvalidArgumentTypeError(f"subscribe() takes a list of topic names, not {topics!r}")
-    return [validate_topic_name(name) for name in names]
+    return [validate_topic_name(as_python(name)) for name in names]
 
 
 def _compile(pattern: object) -> re.Pattern[str]:
@@ -294,7 +294,7 @@ def as_committed_offset(partition: TopicPartition, at: object) -> OffsetAndMetad
     if isinstance(at, tuple) and 1 <= len(at) <= 3:
         offset, metadata, epoch = OffsetAndMetadata(*at)
         epoch = epoch if whole(epoch) is None else whole(epoch)
-        return OffsetAndMetadata(as_offset(partition, offset), metadata, epoch)
+        return OffsetAndMetadata(as_offset(partition, offset), as_python(metadata), epoch)
     raise InvalidArgumentTypeError(
         f"invalid offset {at!r} for {partition}: give an OffsetAndMetadata", **partition._asdict()
     )

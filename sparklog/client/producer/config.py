@@ -32,7 +32,7 @@ from sparklog.format.codecs import CODECS, compressor
 from sparklog.protocol.decide.acks import ACKS_ALL
 from sparklog.protocol.features import check_written
 from sparklog.protocol.names import validate_client_id
-from sparklog.types import whole
+from sparklog.types import as_python, whole
 
 DEFAULTS: Mapping[str, object] = {
     **CLUSTER_ARGUMENTS,
@@ -151,20 +151,21 @@ def producer_config(given: Mapping[str, object]) -> tuple[ProducerConfig, Coordi
 
 
 def _acks(value: Any) -> int:
-    if type(value) not in (int, str) or value not in (0, 1, -1, "all"):
+    given = as_python(value)
+    if type(given) not in (int, str) or given not in (0, 1, -1, "all"):
         raise InvalidAcksError(f"Producer(acks={value!r}): give one of 0, 1, -1, 'all'", config="acks", value=value)
-    return ACKS_ALL if value == "all" else int(value)
+    return ACKS_ALL if given == "all" else int(given)
 
 
 def _idempotence(arguments: Mapping[str, object], given: Mapping[str, object]) -> bool:
     """Return whether the producer is idempotent: as given, and by default unless ``acks=0`` waits for no answer."""
     chosen: bool = one_of("Producer", arguments, "enable_idempotence", (True, False))
     is_asked_for = "enable_idempotence" in given or arguments["transactional_id"] is not None
-    return chosen and (is_asked_for or arguments["acks"] != 0)
+    return chosen and (is_asked_for or as_python(arguments["acks"]) != 0)
 
 
 def _transactional_id(arguments: Mapping[str, object]) -> str:
-    value = arguments["transactional_id"]
+    value = as_python(arguments["transactional_id"])
     if value is None:
         return ""
     if not isinstance(value, str) or not value:

@@ -65,8 +65,9 @@ def refuse_hole(store: Store, version: int, listed: Sequence[int]) -> None:
     missing = f"commit {version + 1} is" if first == version + 2 else f"commits {version + 1} to {first - 1} are"
     raise CorruptMetadataError(
         f"{missing} missing from {store.root}, but commit {first} is stored: what was written now would be lost when "
-        "they are put back, so nothing is read or written. Put the missing commits back from a mirror or a backup, or "
-        "run `sparklog fsck`, which shows what is stored and what can be done",
+        "they are put back, so nothing is read or written. If the root was restored from an older copy, a client of "
+        f"its former self left commit {first}: stop all writers and run `sparklog fsck --repair`, which moves it away. "
+        "Otherwise put the missing commits back from a mirror or a backup; `sparklog fsck` shows what is stored",
         path=f"{store.root}/{commit_key(version + 1)}",
         version=version + 1,
     )

@@ -56,6 +56,7 @@ from sparklog.maintenance.fsck.replica_checks import (
     plan_copies,
     with_rebuild,
     with_retired,
+    without_retired,
 )
 from sparklog.maintenance.fsck.retired_sources import RetiredSources
 from sparklog.maintenance.fsck.table_checks import check_tables
@@ -279,7 +280,10 @@ def _try_retired(check: Check, findings: list[Finding]) -> Iterator[Finding]:
         ]
         if is_lost and finding.kind in LOST_COPIES and of_finding:
             origins = [sources.find(run.topic, run.segment) for run in of_finding]
-            if not any(origin.why_not for origin in origins):
+            refused = [origin.why_not for origin in origins if origin.why_not and not origin.has_none]
+            if refused:
+                finding = without_retired(finding, refused[0])
+            elif not any(origin.has_none for origin in origins):
                 finding = with_retired(finding, sum(len(origin.sources) for origin in origins))
         yield finding
 

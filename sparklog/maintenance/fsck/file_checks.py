@@ -25,7 +25,7 @@ from sparklog.format.checksum import crc32c
 from sparklog.format.index import Index, decode_index
 from sparklog.format.open_segment import open_segment
 from sparklog.format.segment_reader import ReadAt
-from sparklog.format.verification import Damage, Verification, verify
+from sparklog.format.verification import Damage, Verification, first_cut, verify
 from sparklog.log.records.index_checks import find_run_fault
 from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.kinds import ERROR, WARNING, Finding
@@ -153,7 +153,9 @@ def _verify(store: Store, key: str, index: Index, fast: bool) -> Verification:
         try:
             open_segment(read_at, index, path).check_file()
         except CorruptionError as error:
-            return Verification([Damage(-1, 0, error.message)], 0, size, False, {})
+            written = store.info(key).size
+            damage = Damage(first_cut(index, written), written, error.message)
+            return Verification([damage], 0, size, written < summary.log_length, {})
         return Verification([], 0, size, False, {})
 
 
@@ -307,21 +309,22 @@ def _wrong_runs(
 
 
 def _damage(copy: FileCopy, index: Index, verification: Verification) -> Iterator[Finding]:
+    is_alone = all(damage.batch < 0 for damage in verification.damage)
     for number, damage in enumerate(verification.damage):
         if verification.cut_short and number == len(verification.damage) - 1:
-            yield from _cut_short(copy, index, damage.batch, damage.what)
+            yield from _cut_short(copy, index, damage.batch, damage.what, is_alone)
         elif damage.batch < 0:
-            yield _around_batches(copy, index, damage.what)
+            yield _around_batches(copy, index, damage.what, is_alone)
         else:
             yield _of_batch(copy, index, damage.batch, damage.what)
 
 
-def _around_batches(copy: FileCopy, index: Index, what: str) -> Finding:
+def _around_batches(copy: FileCopy, index: Index, what: str, is_alone: bool) -> Finding:
     """Return a finding for the schema or the footer: only other programs need these, since sparklog reads by the
-    index."""
-    message = f"{what}; all records can still be read"
+    index. ``is_alone``: no batch is damaged."""
+    message = f"{what}; all records can still be read" if is_alone else f"{what}; no records are in that part"
     if index.summary.is_parquet:
-        message += " by sparklog, but no other Parquet reader can read this file"
+        message += (" by sparklog" if is_alone else "") + ", but no other Parquet reader can read this file"
     severity = ERROR if index.summary.is_parquet else WARNING
     return Finding(kind=kinds.DAMAGED_FILE, severity=severity, message=message, path=copy.path, broker=copy.broker)
 
@@ -343,7 +346,7 @@ def _of_batch(copy: FileCopy, index: Index, batch: int, what: str) -> Finding:
     )
 
 
-def _cut_short(copy: FileCopy, index: Index, batch: int, what: str) -> Iterator[Finding]:
+def _cut_short(copy: FileCopy, index: Index, batch: int, what: str, is_alone: bool) -> Iterator[Finding]:
     """Return findings for a file that is truncated at ``batch``; -1 means the footer."""
     lost = range(batch, len(index)) if batch >= 0 else range(0)
     concerned = False
@@ -355,7 +358,7 @@ def _cut_short(copy: FileCopy, index: Index, batch: int, what: str) -> Iterator[
             yield _finding(copy, run, kinds.DAMAGED_FILE, copy.path, what, offsets, first)
             concerned = True
     if not concerned:
-        yield _around_batches(copy, index, what)
+        yield _around_batches(copy, index, what, is_alone)
 
 
 # -- planning

@@ -64,11 +64,11 @@ def commits_beyond(store: Store, end: int, versions: Sequence[int], hole: range)
         severity=ERROR if hole else INFO,
         message=f"the log ends at version {end}, but {_numbers(versions)} stored beyond that: {reason}. "
         + "; ".join(descriptions),
-        action="if a mirror or a backup has the missing commits, put them back first. If other commits have their "
-        "numbers by now, do not overwrite these: they may hold acknowledged records, so move them to "
-        f"{REMOVED_COMMITS} (`--repair --mirror` keeps a copy there). If the root was restored from a "
-        f"copy: stop all writers, and run {command}, which moves everything beyond the end to {REMOVED_COMMITS}; the "
-        f"log then continues from version {end}",
+        action=f"if the root was restored from an older copy: stop all writers, and run {command}, which moves "
+        f"everything beyond the end to {REMOVED_COMMITS}; the log then continues from version {end}. Otherwise, if a "
+        "mirror or a backup has the missing commits, put them back first. If other commits have their numbers "
+        "by now, do not overwrite these: they may hold acknowledged records, so move them to "
+        f"{REMOVED_COMMITS} (`--repair --mirror` keeps a copy there)",
         repairable=bool(hole),
         path=commit_key(versions[0]),
         version=versions[0],

@@ -69,6 +69,10 @@ _FROM_MIRROR = (
     "restore the commit from a mirror of the commit log (`sparklog fsck --repair --mirror ROOT`) or a backup of the "
     "root; move a commit that is stored under its number away, do not overwrite it"
 )
+_NONE_IF_RESTORED = (
+    "If the root was restored from an older copy, none is missing: a client of its former self left the commits behind "
+    "the hole, and what is said about these is to be done"
+)
 
 
 def no_progress(what: str, done: int, total: int) -> None:
@@ -385,6 +389,12 @@ class _Replay:
             finding.kind == kinds.BROKEN_CHAIN and finding.version in (end, end + 1) for finding in self._open
         )
         if beyond and 0 <= end >= self._boundary and (hole or does_not_follow):
+            self._open = [
+                replace(finding, action=f"{_FROM_MIRROR}. {_NONE_IF_RESTORED}")
+                if finding.kind == kinds.MISSING_COMMIT and finding.version in hole
+                else finding
+                for finding in self._open
+            ]
             self._open.append(commits_beyond(self._store, end, beyond, hole))
 
     # -- commits

@@ -28,7 +28,7 @@ from sparklog.log.layout import (
     RESERVE_KEY,
     actions_version,
 )
-from sparklog.log.owner_files import OWNERS, ROOT_KEY, SOURCE_ROOT_KEY
+from sparklog.log.owner_files import EPOCHS, OWNERS, SOURCE_EPOCHS
 from sparklog.log.segments import TopicSegments
 from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.kinds import INFO, WARNING, Finding
@@ -40,8 +40,7 @@ from sparklog.store.conditional_write_probe import PROBED
 from sparklog.store.location import IDENTITY_KEY
 
 _KNOWN = (
-    CLUSTER_KEY, BOUNDARY_KEY, CLOCK_KEY, FSCK_KEY, IDENTITY_KEY, CHECK_KEY, LOCATIONS_KEY, RESERVE_KEY, ROOT_KEY,
-    SOURCE_ROOT_KEY,
+    CLUSTER_KEY, BOUNDARY_KEY, CLOCK_KEY, FSCK_KEY, IDENTITY_KEY, CHECK_KEY, LOCATIONS_KEY, RESERVE_KEY,
 )  # fmt: skip
 _OTHER_CHECKS = ("leases/", COMMITS, CHECKPOINTS, PROBED, REMOVED_COMMITS)
 """Folders that other checks cover, or none: leases come and go; probes of a server and removed commits are kept."""
@@ -83,7 +82,7 @@ def unaccounted(store: Store, broker: int, accounted: Accounted, listings: Conta
         key = info.key
         if (
             key in _KNOWN
-            or key.startswith(OWNERS)
+            or key.startswith((OWNERS, EPOCHS, SOURCE_EPOCHS))
             or (broker == 0 and (key.startswith(_OTHER_CHECKS) or is_table_log(key)))
         ):
             continue

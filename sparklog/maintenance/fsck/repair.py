@@ -26,7 +26,7 @@ from sparklog.maintenance.fsck.list_checks import check_lists
 from sparklog.maintenance.fsck.metadata_checks import Metadata, Progress, catch_up, check_metadata, no_progress
 from sparklog.maintenance.fsck.metadata_repair import end_log_at, repair_metadata
 from sparklog.maintenance.fsck.replica_checks import Copies, plan_copies
-from sparklog.maintenance.fsck.retired_sources import RetiredSources, rewrite_lost
+from sparklog.maintenance.fsck.retired_sources import RetiredSources, refuse_rewrite, rewrite_lost
 from sparklog.maintenance.runner import InProcess, TaskRunner
 from sparklog.protocol.file_names import log_path_of
 from sparklog.store.base import Store
@@ -68,7 +68,7 @@ def repair_cluster(
         file_repairs += repairs
         progress("files", done, len(tasks))
     rewritten = list(_rewrite_lost(check, tasks, dry_run))
-    lost = {repair.path for repair in rewritten}
+    lost = {repair.path for repair in rewritten if not repair.why_not}
     report.repairs += sorted(
         (repair for repair in file_repairs if repair.done or log_path_of(repair.path) not in lost),
         key=lambda repair: (repair.path, repair.broker),
@@ -99,7 +99,10 @@ def _rewrite_lost(check: Check, tasks: Sequence[RepairTask], dry_run: bool) -> I
             continue
         sources = RetiredSources(check.store, check.metadata.state, check.stores)
         for origin in (sources.find(run.topic, run.segment) for run in task.runs):
+            if origin.has_none:
+                continue
             if origin.why_not:
+                yield refuse_rewrite(origin)
                 continue
             coordinator = coordinator or open_cluster(check.store, check.storage_options)
             yield rewrite_lost(coordinator, origin, dry_run)

@@ -119,6 +119,11 @@ def with_retired(finding: Finding, segments: int) -> Finding:
     return replace(finding, repairable=True, action=action)
 
 
+def without_retired(finding: Finding, why_not: str) -> Finding:
+    """Return a finding about a file that no broker has sound, with why the files that it replaced cannot be used."""
+    return replace(finding, action=f"{finding.action}. It cannot be written again from retired files: {why_not}")
+
+
 def _find_unchecked(copies: Sequence[CopyResult]) -> int:
     """Return a broker whose ``.log`` exists but was not checked, lacking an index that another broker has; -1 for
     none."""

@@ -38,12 +38,13 @@ from sparklog.store.base import Store
 
 class Origin(NamedTuple):
     """What a lost segment was made of: ``sources`` have its offsets, no more and no less, each with a sound copy at an
-    in-sync broker; or ``why_not``."""
+    in-sync broker; or ``why_not``. ``has_none``: it was written by a producer, and replaced nothing."""
 
     topic: str
     lost: Segment
     sources: tuple[Segment, ...] = ()
     why_not: str = ""
+    has_none: bool = False
 
 
 class RetiredSources:
@@ -85,7 +86,7 @@ class RetiredSources:
                 why_not = describe_returning(lost, then.partition(lost.partition), now.partition(lost.partition))
         for segment in before if not why_not else ():
             why_not = why_not or self._describe_unsound(topic, segment)
-        return Origin(topic, lost, () if why_not else tuple(before), why_not)
+        return Origin(topic, lost, () if why_not else tuple(before), why_not, has_none=not before)
 
     def _lists_before(self, version: int) -> Mapping[str, TopicSegments]:
         """Return the segments of all topics right before a commit; none if commits or checkpoints of that time are
@@ -152,14 +153,20 @@ def _removed_after(lost: Segment, segments: Iterable[Segment]) -> int:
     return end - lost.end_offset - records
 
 
+def refuse_rewrite(origin: Origin) -> Repair:
+    """Return the repair that was not made for this reason."""
+    what = f"offsets {origin.lost.base_offset} to {origin.lost.end_offset - 1} not written again from retired files"
+    return Repair(what=what, path=origin.lost.path, done=False, why_not=origin.why_not)
+
+
 def rewrite_lost(coordinator: Coordinator, origin: Origin, dry_run: bool = False) -> Repair:
-    """Replace a lost segment by one that is written from its retired sources. A failure is the reason of a refused
+    """Replace a lost segment by one that is written from its retired ``sources``. A failure is the reason of a refused
     repair, not an error; if it is not known whether it was made, the reason says so."""
     lost, sources = origin.lost, origin.sources
     files = len({source.path for source in sources})
     what = f"offsets {lost.base_offset} to {lost.end_offset - 1} written again from {files} retired files"
-    if origin.why_not or dry_run:
-        return Repair(what=what, path=lost.path, done=False, why_not=origin.why_not)
+    if dry_run:
+        return Repair(what=what, path=lost.path, done=False)
     try:
         why_not = _rewrite(coordinator, origin)
     except SparklogError as error:

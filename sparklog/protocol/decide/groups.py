@@ -44,7 +44,7 @@ from sparklog.protocol.group.assignors import ASSIGNORS, choose_assignor
 from sparklog.protocol.group.rebalance import member_of_instance
 from sparklog.protocol.names import validate_client_id, validate_group_id, validate_topic_name
 from sparklog.protocol.state import GroupOffset, GroupState, MemberState, State
-from sparklog.types import OffsetAndMetadata
+from sparklog.types import OffsetAndMetadata, as_python
 
 MAX_METADATA_CHARACTERS = 4096
 """characters of an offset's metadata: Kafka's default of ``offset.metadata.max.bytes``."""
@@ -274,7 +274,7 @@ def commit_group_offsets(state: State, commit: GroupCommit) -> Decision[None]:
     if not committed:
         return Decision([], None)
     generation = commit.generation if commit.member else -1
-    return Decision([CommitOffsets(group=commit.group, generation=generation, offsets=committed)], None)
+    return Decision([CommitOffsets(group=as_python(commit.group), generation=generation, offsets=committed)], None)
 
 
 def _check_held_by_no_other(group: GroupState, commit: GroupCommit) -> None:
@@ -320,7 +320,14 @@ def _make_committed_offset(
 ) -> CommittedOffset:
     state.partition(topic, partition)
     committed = OffsetAndMetadata(*position) if isinstance(position, tuple) else OffsetAndMetadata(position)
-    metadata = committed.metadata or ""
+    metadata = as_python(committed.metadata)
+    if not isinstance(metadata, str | None):
+        raise InvalidRequestError(
+            f"invalid metadata {metadata!r} of the offset of {topic}-{partition}: give a text, or None",
+            topic=topic,
+            partition=partition,
+        )
+    metadata = metadata or ""
     if not 0 <= committed.offset < 2**63:
         raise InvalidRequestError(
             f"invalid offset {committed.offset!r} of {topic}-{partition}: it must be from 0 to 2^63 - 1",
@@ -335,7 +342,7 @@ def _make_committed_offset(
             partition=partition,
         )
     return CommittedOffset(
-        topic=topic,
+        topic=as_python(topic),
         topic_id=state.topics[topic].topic_id,
         partition=partition,
         offset=committed.offset,

@@ -51,6 +51,9 @@ class Ownership(Enum):
     """A root of a higher epoch owns it."""
     ANOTHER_ROOT = "another root"
     """A root at another address, of the same epoch: this one is a copy, or was moved."""
+    ANOTHER_ADDRESS = "another address"
+    """A root at another address, of the same epoch, and this one has noted what that one recorded last: this is the
+    same root by another mount path, or it was moved, or it is a copy that is as new. Nothing follows from that."""
     UNSEEN_COMMIT = "unseen commit"
     """The log does not have the commit that was recorded there: the root was restored from an older copy. Or that was
     removed as an old one, and the root has noted none that it recorded since."""
@@ -82,13 +85,21 @@ def judge(
     if record.epoch > own.epoch:
         return Ownership.SUPERSEDED
     if record.root != own.address:
-        return Ownership.ANOTHER_ROOT
+        return Ownership.ANOTHER_ADDRESS if _has_noted(noted, record) else Ownership.ANOTHER_ROOT
     if noted is None or noted.epoch != record.epoch:
         return Ownership.NO_NOTE
     is_older = recorded is Recorded.REMOVED and record.version < noted.version
     if record != noted and recorded is not Recorded.KNOWN and not is_older:
         return Ownership.UNSEEN_COMMIT
     return Ownership.OWNED
+
+
+def _has_noted(noted: OwnerRecord | None, record: OwnerRecord) -> bool:
+    """Return whether a root has noted that it wrote this record, or a later one of the same address: a note is written
+    before its record, and was read after it. The note of a copy is older as soon as its original records again."""
+    if noted is None or (noted.root, noted.epoch) != (record.root, record.epoch):
+        return False
+    return noted == record or noted.version > record.version
 
 
 def next_epoch(*epochs: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import pty
 import subprocess
@@ -347,3 +348,9 @@ def test_an_invalid_value_of_acks_is_refused(run: Run, cluster: Coordinator) -> 
     code, _, err = run("console-producer", "--topic", "t", "--request-required-acks", "2", stdin=b"a\n")
     assert code != 0
     assert "invalid acks '2'" in err
+
+
+def test_a_byte_order_mark_at_the_start_of_the_input_is_no_part_of_a_record(run: Run, cluster: Coordinator) -> None:
+    mark = codecs.BOM_UTF8
+    run("console-producer", "--topic", "t", *KEYS, stdin=mark + b"k\tv\n" + mark + b"l\tw\n")
+    assert [(record.key, record.value) for record in records(cluster)] == [(b"k", b"v"), (mark + b"l", b"w")]

@@ -424,3 +424,17 @@ def test_a_history_segment_without_its_index_is_refused_with_the_reason(run: Run
     result = run("dump-log", "--files", str(history.path))
     assert result.code == 1
     assert "it is a Parquet file, of which only the index says where row groups end" in result.err
+
+
+def test_a_file_whose_name_is_not_utf8_is_refused_with_the_byte(run: Run, tmp_path: Path) -> None:
+    result = run("dump-log", "--files", f"{tmp_path}/\udcff.log")
+    assert result.code == 1
+    assert result.err.startswith(f"--files '{tmp_path}/\\udcff.log': the byte 0xff of the file's name is not UTF-8")
+
+
+def test_a_file_in_a_folder_whose_name_is_not_utf8_is_printed(run: Run, history: History, tmp_path: Path) -> None:
+    folder = tmp_path / "\udcff"
+    history.path.parent.rename(folder)
+    result = run("dump-log", "--files", f"{folder}/{history.path.name}", "--print-data-log")
+    assert (result.code, result.err) == (0, "")
+    assert "payload: v2" in result.out

@@ -17,11 +17,15 @@ from sparklog.client.producer.producer import Producer
 from sparklog.client.reader import LogReader
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.coordinator.brokers import add_broker
+from sparklog.coordinator.shared import forget_shared
+from sparklog.errors import StorageFullError, StoragePermissionError
 from sparklog.maintenance import steps
 from sparklog.maintenance.segments.replacement import Counts
 from sparklog.maintenance.segments.roll import roll
 from sparklog.maintenance.step_names import STEP_NAMES as STEPS
 from sparklog.protocol.decide.topics import alter_configs
+from sparklog.testing.faulty_store import WRITES, Call, FaultyStore
+from sparklog.testing.substitutes import substituted
 
 from .conftest import Run
 
@@ -198,3 +202,28 @@ def test_a_loop_replaces_a_lost_leader_and_restores_its_replica_when_it_returns(
     assert "replicas in sync again 1" in out
     assert out.splitlines()[-1] == "stopped"
     assert values(cluster.store.root, "t") == [b"0", b"1", b"2", b"3", b"4"] * 2
+
+
+def test_a_pass_on_a_read_only_root_fails_although_there_is_nothing_to_do(run: Run, cluster: Coordinator) -> None:
+    assert run("maintain", "--once").code == 0
+    assert not [info for info in cluster.store.list("leases/") if "maintenance-check" in info.key]
+
+    def refuse(step: int, call: Call) -> None:
+        if call.operation in WRITES:
+            raise StoragePermissionError(f"write {call.key}: Read-only file system", path=call.key)
+
+    with substituted(FaultyStore(cluster.store, before=refuse)):
+        forget_shared(cluster.store.root)
+        result = run("maintain", "--once")
+    assert result.code == 1
+    assert "cleanup: failed: write leases/maintenance-check: Read-only file system" in result.out
+
+
+def test_a_pass_on_a_full_disk_does_not_fail_for_want_of_space_alone(run: Run, cluster: Coordinator) -> None:
+    def fill(step: int, call: Call) -> None:
+        if call.key == "leases/maintenance-check" and call.operation == "put":
+            raise StorageFullError("no space left on device", path=call.key)
+
+    with substituted(FaultyStore(cluster.store, before=fill)):
+        forget_shared(cluster.store.root)
+        assert run("maintain", "--once").code == 0

@@ -11,10 +11,19 @@ import pandas as pd  # type: ignore[import-untyped]
 import pytest
 
 import sparklog
-from sparklog import AdminClient, Consumer, NewPartitions, NewTopic, OffsetAndMetadata, Producer, TopicPartition
+from sparklog import (
+    AdminClient,
+    ConfigResource,
+    Consumer,
+    NewPartitions,
+    NewTopic,
+    OffsetAndMetadata,
+    Producer,
+    TopicPartition,
+)
 from sparklog.client.consumer.subscription_state import as_offset, as_partition
-from sparklog.errors import InvalidArgumentError, InvalidArgumentTypeError
-from sparklog.types import number, whole
+from sparklog.errors import InvalidAcksError, InvalidArgumentError, InvalidArgumentTypeError, InvalidRequestError
+from sparklog.types import as_python, number, whole
 
 KINDS: list[Callable[[int], Any]] = [np.int64, np.int32, np.uint8, lambda value: pd.Series([value]).iloc[0], np.array]
 
@@ -92,3 +101,83 @@ def test_booleans_texts_and_parts_are_no_whole_numbers() -> None:
             as_partition(("t", wrong))
         with pytest.raises((InvalidArgumentError, InvalidArgumentTypeError)):
             as_offset(TopicPartition("t", 0), wrong)
+
+
+class Word(str):
+    """A text that shows itself otherwise, like a member of an enumeration."""
+
+    def __str__(self) -> str:
+        return "Word." + self
+
+
+TEXTS: list[Callable[[str], Any]] = [np.str_, Word]
+ZERO: Any = np.array([0])
+FALSE: Any = np.False_
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_texts_are_stored_as_pythons(root: str, text: Callable[[str], Any]) -> None:
+    partition: Any = TopicPartition(text("t"), np.int64(0))
+    with AdminClient(bootstrap_servers=text(root)) as admin:
+        admin.create_topics([NewTopic(text("t"), 1, 1), NewTopic(text("u"), 1, 1)])
+        with Producer(
+            bootstrap_servers=root, acks=text("all"), transactional_id=text("x"), client_id=text("c")
+        ) as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send(text("t"), b"v")
+            position = OffsetAndMetadata(np.int64(1), text("sent"), np.int64(0))
+            producer.send_offsets_to_transaction({partition: position}, text("g"))
+            producer.commit_transaction()
+        with Consumer(bootstrap_servers=root, group_id=text("h"), client_id=text("c")) as consumer:
+            consumer.assign([partition])
+            consumer.commit({partition: OffsetAndMetadata(1, text("read"), None)})
+        with Consumer(text("t"), bootstrap_servers=root, group_id=text("i"), group_instance_id=text("m")) as consumer:
+            consumer.poll(100)
+            assert consumer.subscription() == {"t"}
+        assert {name: group.metadata for name in "gh" for group in admin.list_group_offsets(name)[name].values()} == {
+            "g": "sent",
+            "h": "read",
+        }
+        assert admin.perform_leader_election("PREFERRED", [partition]) is not None
+        assert admin.perform_leader_election("PREFERRED", {text("t"): ZERO}) is not None
+        admin.alter_configs([ConfigResource("TOPIC", text("u"), {text("retention.ms"): text("5")})])
+        assert admin.alter_partition_reassignments({TopicPartition(text("u"), np.int64(0)): ZERO})
+        admin.create_partitions({text("u"): 2})
+        admin.delete_records({TopicPartition(text("t"), 0): 1})
+        admin.delete_topics(np.array(["t"]) if text is np.str_ else [text("t")])
+        assert admin.list_topics() == ["u"]
+    cluster = sparklog.open_cluster(root)
+    cluster.coordinator.log.write_checkpoint()
+
+
+@pytest.mark.parametrize("acks", [np.int64(1), np.int64(-1), np.int32(0)])
+def test_arguments_that_are_one_of_some_values_take_those_of_numpy(root: str, acks: Any) -> None:
+    with Producer(bootstrap_servers=np.array([root]), acks=acks, enable_idempotence=FALSE) as producer:
+        producer.send("t", b"v")
+    with Consumer(bootstrap_servers=root, enable_auto_commit=FALSE, isolation_level=np.str_("read_committed")):
+        pass
+    wrong: Any
+    for wrong in (np.int64(2), np.float64(1), np.True_, np.array([1, 2])):
+        with pytest.raises(InvalidAcksError):
+            Producer(bootstrap_servers=root, acks=wrong)
+
+
+@pytest.mark.parametrize("metadata", [float("nan"), 5, b"x", np.float64(1), pd.NaT, ["x"]])
+def test_metadata_that_is_no_text_is_refused_before_anything_is_written(root: str, metadata: Any) -> None:
+    partition = TopicPartition("t", 0)
+    with AdminClient(bootstrap_servers=root) as admin, Consumer(bootstrap_servers=root, group_id="g") as consumer:
+        admin.create_topics(["t"])
+        consumer.assign([partition])
+        version = sparklog.open_cluster(root).coordinator.refresh().version
+        with pytest.raises((InvalidRequestError, InvalidArgumentError), match="metadata"):
+            consumer.commit({partition: OffsetAndMetadata(0, metadata)})
+        with pytest.raises((InvalidRequestError, InvalidArgumentError), match="metadata"):
+            admin.alter_group_offsets("g", {partition: OffsetAndMetadata(0, metadata)})
+        assert sparklog.open_cluster(root).coordinator.refresh().version == version
+
+
+def test_a_text_or_a_truth_value_of_numpy_becomes_pythons() -> None:
+    for given, expected in ((np.str_("x"), "x"), (Word("x"), "x"), (np.True_, True), (np.int8(1), 1), (1.5, 1.5)):
+        made = as_python(given)
+        assert (made, type(made)) == (expected, type(expected))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import traceback
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import sparklog
 from sparklog import AdminClient, Consumer, Producer
 from sparklog.cli.arguments.parser import UsageError, storage_options
-from sparklog.errors import InvalidOptionError
+from sparklog.errors import InvalidOptionError, UnsupportedStoreError
 from sparklog.spark.options import sink_options
 
 SECRET = "wJalrXUtnFEMI"
@@ -28,6 +30,42 @@ def test_clients_hide_the_options_of_the_storage(tmp_path: Path) -> None:
     assert options["secret"] == SECRET
     with Producer(bootstrap_servers=root) as producer:
         assert producer.config["storage_options"] is None
+
+
+@pytest.mark.parametrize("kind", [Producer, Consumer, AdminClient])
+def test_clients_hide_passwords_of_connections(tmp_path: Path, kind: Any) -> None:
+    root = str(tmp_path / "log")
+    sparklog.create_cluster(root)
+    proxy = f"http://user:{SECRET}@proxy:80"
+    with kind(bootstrap_servers=root, sasl_plain_password=SECRET, ssl_password=SECRET, proxy_url=proxy) as client:
+        assert client.config["sasl_plain_password"] == client.config["ssl_password"] == "[hidden]"
+        assert client.config["proxy_url"] == "http://proxy:80"
+        assert SECRET not in repr(client.config)
+    with kind(bootstrap_servers=root) as client:
+        assert client.config["sasl_plain_password"] is None
+
+
+ADDRESSES = [
+    "https://b.s3/x?X-Amz-Signature={}",
+    "s3://b/x?secret={}",
+    "abfss://c@a.dfs.core.windows.net/x?sv=1&sig={}",
+    "gs://b/x?a=1&token={}",
+    "file://u:{}@h/x",
+    "s3:/k:{}@b",
+    "memory://u:{}@x",
+    "ftp://u:{}@h/x",
+    "dbfs:/u:{}@x",
+    "chain::http://u:{}@h",
+    "kafka:u:{}@h",
+]
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_an_address_with_a_secret_is_refused_without_showing_it(address: str) -> None:
+    with pytest.raises(UnsupportedStoreError) as refused:
+        Producer(bootstrap_servers=address.format(SECRET), bootstrap_timeout_ms=0)
+    shown = "".join(traceback.format_exception(refused.value, chain=True)) + repr(vars(refused.value))
+    assert SECRET not in shown
 
 
 def test_messages_and_representations_hide_them(tmp_path: Path) -> None:

@@ -82,14 +82,37 @@ def test_a_flipped_bit_anywhere_in_an_index_is_reported(
     assert (finding.severity, finding.repairable) == (WARNING, True)
 
 
+@pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("kept", [0, 7, 300, 1000])
-def test_a_truncated_log_is_reported_with_all_offsets_after_the_cut(cluster: DamagedCluster, kept: int) -> None:
+def test_a_truncated_log_is_reported_with_all_offsets_after_the_cut(
+    cluster: DamagedCluster, kept: int, fast: bool
+) -> None:
     path = cluster.append()
     index = decode_index(cluster.file(index_of(path)).read_bytes(), path)
     cluster.cut(path, kept)
-    finding = only(cluster.report(), "damaged-file")
+    finding = only(cluster.report(fast), "damaged-file")
     intact = sum(entry.end <= kept for entry in index.entries)
-    assert position_of(finding) == ("orders", 0, intact * BATCH, 3 * BATCH, path) or kept < index.summary.header_length
+    assert position_of(finding) == ("orders", 0, intact * BATCH, 3 * BATCH, path)
+    assert finding.severity == ERROR
+    assert "can still be read" not in finding.message
+
+
+def test_a_log_of_several_partitions_that_ends_before_its_batches_is_an_error_of_each(cluster: DamagedCluster) -> None:
+    path = cluster.append(partitions=(0, 1))
+    cluster.cut(path, 0)
+    assert [position_of(finding) for finding in cluster.report().findings] == [
+        ("orders", number, 0, 3 * BATCH, path) for number in (0, 1)
+    ]
+
+
+def test_damage_around_the_batches_does_not_call_damaged_batches_readable(cluster: DamagedCluster) -> None:
+    path = cluster.append()
+    index = decode_index(cluster.file(index_of(path)).read_bytes(), path)
+    cluster.flip(path, 1)
+    cluster.flip(path, index.entries[1].position)
+    findings = cluster.report().findings
+    assert [finding.batch for finding in findings] == [1, -1]
+    assert all("can still be read" not in finding.message for finding in findings)
 
 
 def test_a_file_without_its_footer_loses_no_record(cluster: DamagedCluster) -> None:

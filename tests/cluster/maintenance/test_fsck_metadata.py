@@ -288,3 +288,28 @@ def test_commits_during_a_check_are_not_reported(cluster: DamagedCluster) -> Non
     check = cluster.check()
     cluster.append()
     assert check.report.findings == []
+
+
+def test_a_hole_after_a_restore_is_not_to_be_filled(tmp_path: Path) -> None:
+    cluster = DamagedCluster(tmp_path)
+    cluster.pad(8)
+    end = cluster.coordinator.state.version
+    for version in range(3, end):
+        (cluster.root / commit_key(version)).unlink()
+    findings = {finding.kind: finding for finding in cluster.report().findings if finding.severity == ERROR}
+    assert findings["commits-beyond-the-end"].action.startswith("if the root was restored from an older copy: stop all")
+    assert "If the root was restored from an older copy, none is missing" in findings["missing-commit"].action
+    with pytest.raises(CorruptMetadataError, match="restored from an older copy") as refused:
+        cluster.reopened()
+    assert refused.value.message.index("--repair") < refused.value.message.index("put the missing commits back")
+    repair_cluster(check := cluster.check())
+    assert not check.report.left
+    cluster.reopened().create_topic("new")
+
+
+def test_a_hole_that_a_checkpoint_covers_says_nothing_of_a_restore(tmp_path: Path) -> None:
+    cluster = DamagedCluster(tmp_path)
+    cluster.pad(8)
+    cluster.coordinator.log.write_checkpoint()
+    (cluster.root / commit_key(3)).unlink()
+    assert all("restored" not in finding.action for finding in cluster.report().findings)

@@ -6,11 +6,15 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from sparklog import limits
+from sparklog.client.admin.client import AdminClient
+from sparklog.client.admin.types import ConfigResource, ConfigResourceType
+from sparklog.client.producer.producer import Producer
 from sparklog.coordinator import create_cluster
 from sparklog.errors import StorageFullError
 from sparklog.log.layout import RESERVE_KEY
@@ -18,6 +22,9 @@ from sparklog.log.reserve import keep_reserve, release_reserve, with_reserve
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.store.local import LocalStore
 from sparklog.store.memory import MemoryStore
+from sparklog.testing.faulty_store import Call, FaultyStore
+from sparklog.testing.substitutes import substituted
+from sparklog.types import TopicPartition
 
 FREED = """
 set -e
@@ -106,3 +113,56 @@ def test_without_a_reserve_the_error_is_raised() -> None:
     with pytest.raises(StorageFullError):
         with_reserve(store, work)
     assert len(calls) == 1
+
+
+def full_on_commit(folder: Path) -> tuple[AdminClient, Path]:
+    """A cluster on a disk that is full as long as it has its reserve."""
+    cluster = create_cluster(str(folder))
+    cluster.create_topic("t")
+    with Producer(cluster=cluster) as producer:
+        producer.send("t", b"x")
+    reserve = folder / RESERVE_KEY
+
+    def fail(step: int, call: Call) -> None:
+        if call.operation == "put_if_absent" and reserve.exists():
+            raise StorageFullError("no space left on device", path=call.key, nothing_written=True)
+
+    with substituted(FaultyStore(LocalStore(str(folder)), before=fail)):
+        return AdminClient(bootstrap_servers=str(folder)), reserve
+
+
+TOPIC = ConfigResourceType.TOPIC
+CLUSTER = ConfigResourceType.BROKER
+
+
+@pytest.mark.parametrize(
+    ("command", "frees"),
+    [
+        (lambda admin: admin.delete_topics(["t"]), True),
+        (lambda admin: admin.delete_records({TopicPartition("t", 0): 1}), True),
+        (lambda admin: admin.alter_configs([ConfigResource(TOPIC, "t", {"retention.ms": "1"})]), True),
+        (lambda admin: admin.alter_configs([ConfigResource(CLUSTER, "", {"log.retention.ms": "1"})]), True),
+        (lambda admin: admin.create_topics(["new"]), False),
+        (lambda admin: admin.create_partitions({"t": 5}), False),
+        (lambda admin: admin.alter_configs([ConfigResource(TOPIC, "t", {"segment.bytes": "2000000"})]), False),
+        (
+            lambda admin: admin.alter_configs(
+                [
+                    ConfigResource(TOPIC, "t", {"retention.ms": "1"}),
+                    ConfigResource(CLUSTER, "", {"num.partitions": "3"}),
+                ]
+            ),
+            False,
+        ),
+    ],
+)
+def test_only_what_frees_space_gets_the_reserve(
+    tmp_path: Path, command: Callable[[AdminClient], object], frees: bool
+) -> None:
+    admin, reserve = full_on_commit(tmp_path / "log")
+    if frees:
+        command(admin)
+    else:
+        with pytest.raises(StorageFullError):
+            command(admin)
+    assert reserve.exists() != frees

@@ -272,3 +272,22 @@ def cluster_that_rolls(folder: Path) -> DamagedCluster:
     made = DamagedCluster(folder)
     configure(made, segment_ms="59")
     return made
+
+
+def test_the_report_and_a_repair_say_why_retired_files_are_not_used(cluster: DamagedCluster) -> None:
+    segment, old = rolled(cluster)
+    delete_everywhere(cluster, segment.path)
+    delete_everywhere(cluster, old[2])
+    for finding in cluster.report().of_kind(kinds.MISSING_LOG):
+        assert "cannot be written again from retired files" in finding.action
+        assert old[2] in finding.action
+    refused = [repair for repair in repaired(cluster).repairs if old[2] in repair.why_not]
+    assert [(repair.path, repair.done) for repair in refused] == [(segment.path, False)]
+
+
+def test_nothing_is_said_of_retired_files_where_there_never_were_any(cluster: DamagedCluster) -> None:
+    path = cluster.append()
+    delete_everywhere(cluster, path)
+    report = repaired(cluster)
+    assert all("retired" not in finding.action for finding in report.findings)
+    assert all("retired" not in repair.why_not + repair.what for repair in report.repairs)

@@ -402,3 +402,9 @@ def test_a_stored_value_is_parsed_once_until_it_changes(monkeypatch: pytest.Monk
     for value in ("86400001", "86400001", "86400002"):
         assert TopicConfig.resolve({"retention.ms": value}).retention_ms == int(value)
     assert parsed == ["86400001", "86400002"]
+
+
+def test_a_question_at_the_end_of_a_reason_is_not_followed_by_a_full_stop() -> None:
+    with pytest.raises(InvalidConfigurationError) as refused:
+        TOPIC_CONFIGS["value.schema"].parse("a duble")
+    assert "did you mean double? docs/" in refused.value.message

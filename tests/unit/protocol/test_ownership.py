@@ -63,3 +63,11 @@ def test_who_takes_over_may_claim_what_it_saw_and_nobody_else_keeps_it(own: Root
     claimed = OwnerRecord(taken.epoch, 9, "x", taken.address)
     assert judge(taken, claimed, claimed) is Ownership.OWNED
     assert judge(own, claimed, record, Recorded.KNOWN) is Ownership.SUPERSEDED
+
+
+def test_what_this_root_noted_itself_under_another_address_proves_no_other_root() -> None:
+    there = RECORD._replace(root="/mnt")
+    assert judge(ROOT, there, there) is Ownership.ANOTHER_ADDRESS
+    assert judge(ROOT, there, there._replace(version=43, digest="d43")) is Ownership.ANOTHER_ADDRESS
+    for noted in (None, RECORD, there._replace(version=41), there._replace(digest="e"), there._replace(epoch=0)):
+        assert judge(ROOT, there, noted, Recorded.KNOWN) is Ownership.ANOTHER_ROOT

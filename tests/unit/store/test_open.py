@@ -183,3 +183,22 @@ def test_a_folder_with_such_a_name_is_opened_if_it_exists_or_is_meant(
         assert open_store(name).root == str(tmp_path / name)
     assert open_store("./new:1").root == str(tmp_path / "new:1")
     assert open_store("logs/new:1").root == str(tmp_path / "logs/new:1")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint", "wrong"),
+    [
+        ("dbfs:/x", "give the path of a volume", "write dbfs://"),
+        ("s3a:\\\\b\\x", "write s3a://b/x", "s3a://\\"),
+        ("hdfs:/x", "write hdfs://x", "dbfs"),
+    ],
+)
+def test_the_hint_about_a_slash_is_an_address_that_is_taken(text: str, hint: str, wrong: str) -> None:
+    with pytest.raises(UnsupportedStoreError) as refused:
+        open_store(text)
+    assert hint in refused.value.message
+    assert wrong not in refused.value.message
+
+
+def test_localhost_is_this_machine_in_any_case(tmp_path: Path) -> None:
+    assert open_store(f"file://LOCALHOST{tmp_path}").root == str(tmp_path)

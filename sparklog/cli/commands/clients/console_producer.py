@@ -8,6 +8,7 @@ On SIGINT, SIGTERM and SIGHUP it ends after sending every line that was read; on
 from __future__ import annotations
 
 import argparse
+import codecs
 import os
 import select
 import sys
@@ -224,7 +225,8 @@ class _Input:
         if not self._lines:
             return None
         self._returned += 1
-        return self._lines.pop()
+        line = self._lines.pop()
+        return line.removeprefix(codecs.BOM_UTF8) if self._returned == 1 else line  # editors begin a file with it
 
     @property
     def ended(self) -> bool:

@@ -22,6 +22,7 @@ from sparklog.cli.arguments.parser import (
     read_command_config,
     require,
 )
+from sparklog.cli.arguments.process import not_text
 from sparklog.cli.output.json_output import add_json, print_json
 from sparklog.types import printable
 
@@ -69,6 +70,9 @@ def run(options: argparse.Namespace) -> int:
     names = [name.strip() for name in options.files.split(",")]
     if not all(names):
         raise UsageError(f"invalid --files {options.files!r}: contains an empty name")
+    for name in names:
+        if byte := not_text(name.rpartition("/")[2]):
+            raise UsageError(f"--files {name!a}: the byte {byte} of the file's name is not UTF-8; rename the file")
     from sparklog.cli.arguments.parser import connect, storage_options
     from sparklog.cli.commands.storage.segment_dump import Dump
 

@@ -1,0 +1,97 @@
+"""Unclean elections of many partitions: what a pass of the controller asks, and that it comes to its end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sparklog.client.producer.producer import Producer
+from sparklog.coordinator import Coordinator, open_cluster
+from sparklog.coordinator.controller import Controller
+from sparklog.errors import StoragePermissionError
+from sparklog.protocol.decide.brokers import is_online
+from sparklog.store.base import ObjectInfo
+from sparklog.store.local import LocalStore
+from tests.cluster.maintenance.replicas import Replicas
+
+PARTITIONS = 12
+UNCLEAN = {"unclean.leader.election.enable": "true"}
+
+
+def leaderless(tmp_path: Path) -> Replicas:
+    """Each partition was written at broker 1 alone, which is lost; broker 2 is back."""
+    replicas = Replicas(tmp_path, locations=3, assignment=((3,),))
+    replicas.cluster.create_topic("lost", assignment=[[1, 2]] * PARTITIONS, configs=UNCLEAN)
+    with Producer(cluster=replicas.cluster) as producer:
+        for number in range(PARTITIONS):
+            producer.send("lost", b"x", partition=number)
+    replicas.unmount(2)
+    replicas.controller.check()
+    replicas.mount(2)
+    replicas.unmount(1)
+    return replicas
+
+
+def leaders(cluster: Coordinator) -> set[int]:
+    return {partition.leader for partition in cluster.refresh().topic("lost").partitions}
+
+
+def test_a_location_is_listed_once_for_all_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replicas = leaderless(tmp_path)
+    listings: Counter[str] = Counter()
+    listed = LocalStore.list
+
+    def count(store: LocalStore, prefix: str = "") -> Iterator[ObjectInfo]:
+        if not prefix:
+            listings[Path(store.root).name] += 1
+        return listed(store, prefix)
+
+    monkeypatch.setattr(LocalStore, "list", count)
+    found = replicas.controller.check()
+    assert len(found.unclean) == PARTITIONS
+    assert leaders(replicas.cluster) == {2}
+    assert listings == {"disk2": 1}
+
+
+def test_a_location_that_cannot_be_listed_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replicas = leaderless(tmp_path)
+    tries: Counter[str] = Counter()
+    listed = LocalStore.list
+
+    def refuse(store: LocalStore, prefix: str = "") -> Iterator[ObjectInfo]:
+        if not prefix:
+            tries[Path(store.root).name] += 1
+            raise StoragePermissionError(f"{store.root} may not be listed", path=store.root)
+        return listed(store, prefix)
+
+    monkeypatch.setattr(LocalStore, "list", refuse)
+    assert replicas.controller.check().unclean == []
+    assert leaders(replicas.cluster) == {-1}
+    assert tries == {"disk2": 1}
+
+
+def test_the_controller_keeps_its_lease_while_it_lists_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replicas = leaderless(tmp_path)
+    others = [Controller(open_cluster(replicas.cluster.store, clock=replicas.clock)) for _ in range(2)]
+    listed = LocalStore.list
+    took_over: list[bool] = []
+
+    def slowly(store: LocalStore, prefix: str = "") -> Iterator[ObjectInfo]:
+        for info in listed(store, prefix):
+            if not prefix and not any(took_over):
+                replicas.clock.sleep(3)
+                took_over.extend(other.take_over() for other in others)
+            yield info
+
+    monkeypatch.setattr(LocalStore, "list", slowly)
+    found = replicas.controller.check()
+    assert len(took_over) >= 8  # twice the session timeout
+    assert not any(took_over)
+    assert len(found.unclean) == PARTITIONS
+    assert is_online(replicas.cluster.state, 2)
+    assert leaders(replicas.cluster) == {2}
