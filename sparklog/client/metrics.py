@@ -118,7 +118,7 @@ class Sensor:
 
     __slots__ = ("_clock", "_lock", "_windows")
 
-    def __init__(self, clock: Clock, lock: threading.Lock, settings: MetricSettings) -> None:
+    def __init__(self, clock: Clock, lock: threading.RLock, settings: MetricSettings) -> None:
         self._clock = clock
         self._lock = lock
         self._windows = Windows(settings.window_seconds, settings.samples, clock.monotonic())
@@ -162,7 +162,7 @@ class Metrics:
         self._clock = clock
         self._settings = settings
         self._tags = {"client-id": client_id}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._metrics: dict[MetricName, Metric] = {}
         self._reporters = [reporter() for reporter in settings.reporters] if settings.enabled else []
         for reporter in self._reporters:

@@ -1,7 +1,7 @@
 """Interrupts a call at any point at which a signal may arrive: Ctrl-C, an alarm, a soft time limit.
 
-Python runs the handler of a signal in the main thread between two steps of its code, and an exception that the handler
-raises comes out of whatever that thread was doing. Points are the entries of functions, the lines, and the returns of
+Python runs the handler of a signal in the main thread between two steps of its code: an exception that it raises comes
+out of whatever that thread was doing, and what it calls finds everything half done. Points are the entries of functions, the lines, and the returns of
 calls of C, in the package's files and in the thread of the call::
 
     points = count_points(call)
@@ -10,8 +10,8 @@ calls of C, in the package's files and in the thread of the call::
             interrupt(call, point)
         ...  # what must hold afterwards, and which calls must work
 
-Not points are the end of a ``with`` block and the word ``try``, which the interpreter passes without looking for
-signals, and without a handler: an exception there would leave locked what no signal can.
+Not points are lines that follow another one without a call or a loop, the end of a ``with`` block and the word ``try``:
+the interpreter passes them without looking for signals. An exception there would leave locked what no signal can.
 
 Not for: other threads, which signals do not reach; interrupts of a storage call (``faulty_store``).
 """
@@ -38,18 +38,30 @@ def count_points(call: Callable[[], object]) -> int:
     return _run(call, -1)
 
 
-def interrupt(call: Callable[[], object], point: int) -> bool:
-    """Run the call, and raise SimulatedInterrupt at this point, from 0. Return False if it ended before."""
-    return _run(call, point) > point
+def interrupt(call: Callable[[], object], point: int, handler: Callable[[], object] | None = None) -> bool:
+    """Run the call, and at this point, from 0, the handler of a signal, by default one that raises SimulatedInterrupt.
+
+    Return False if the call ended before.
+    """
+    return _run(call, point, handler) > point
 
 
-def _run(call: Callable[[], object], at: int) -> int:
+def _stop() -> None:
+    sys.settrace(None)
+    sys.setprofile(None)
+
+
+def _run(call: Callable[[], object], at: int, handler: Callable[[], object] | None = None) -> int:
     passed = 0
 
     def pass_point(where: str, frame: FrameType) -> None:
         nonlocal passed
         passed += 1
         if passed == at + 1:
+            if handler is not None:
+                _stop()
+                handler()
+                return
             code = frame.f_code
             raise SimulatedInterrupt(f"at {where} of {code.co_name} ({code.co_filename}:{frame.f_lineno}), point {at}")
 
@@ -80,17 +92,58 @@ def _is_traced(code: CodeType) -> bool:
     return code.co_filename.startswith(PACKAGE) and not code.co_filename.startswith(_OWN)
 
 
+_QUIET = (
+    "LOAD_",
+    "STORE_",
+    "BUILD_",
+    "BINARY_OP",
+    "COMPARE_OP",
+    "CONTAINS_OP",
+    "IS_OP",
+    "UNARY_",
+    "UNPACK_SEQUENCE",
+    "POP_JUMP_FORWARD",
+    "POP_JUMP_IF",
+    "JUMP_IF_",
+    "JUMP_FORWARD",
+    "POP_TOP",
+    "COPY",
+    "SWAP",
+    "PUSH_NULL",
+    "NOP",
+    "CACHE",
+    "EXTENDED_ARG",
+    "TO_BOOL",
+)
+"""Beginnings of the names of instructions after which the interpreter does not look for signals."""
+
+
 @functools.cache
 def _without_signals(code: CodeType) -> frozenset[int]:
-    """Return the offsets of ``try``, and those at which the line of a ``with`` comes again, to leave its block."""
+    """Return the offsets of lines that no signal interrupts: see the module."""
     entered: dict[int, int] = {}
     passed: set[int] = set()
-    line = 0
+    starts = {offset for offset, _ in dis.findlinestarts(code)}
+    line, is_quiet = 0, False
     for instruction in dis.get_instructions(code):
         line = instruction.starts_line or line
+        if instruction.offset in starts:
+            if is_quiet and not _is_loop(code, instruction.offset):
+                passed.add(instruction.offset)
+            is_quiet = True
         if instruction.opname in ("BEFORE_WITH", "SETUP_WITH", "BEFORE_ASYNC_WITH"):
             entered.setdefault(line, instruction.offset)
         if instruction.opname == "NOP":
             passed.add(instruction.offset)
+        is_quiet = is_quiet and instruction.opname.startswith(_QUIET)
     ends = (offset for offset, line in dis.findlinestarts(code) if offset > entered.get(line, offset))
     return frozenset(passed.union(ends))
+
+
+def _is_loop(code: CodeType, offset: int) -> bool:
+    """Whether a jump back leads here."""
+    return any(
+        instruction.offset > offset and instruction.argval == offset
+        for instruction in dis.get_instructions(code)
+        if instruction.opcode in dis.hasjrel or instruction.opcode in dis.hasjabs
+    )

@@ -231,12 +231,14 @@ def _ignore(_: object) -> None:
     """Discard what a callback returns."""
 
 
+Sizes = tuple[Sequence[int] | None, Sequence[int] | None, Sequence[int] | None]
+"""The bytes of keys, values and headers, -1 for none: an item for each record, or None if no record has any."""
+
+
 class RecordBatchResult(SendOutcome):
     """The outcome of the records of one batch, which get consecutive offsets starting at ``base_offset``.
 
-    ``stamps`` are microseconds since the epoch; ``sizes`` are the bytes of keys, values and headers, -1 for none. Both
-    are sequences with an item for each record, or None if no record has any. ``followers`` are outcomes that depend on
-    this one.
+    ``stamps`` are microseconds since the epoch, one a record. ``followers`` are outcomes that depend on this one.
     """
 
     __slots__ = ("append_time_ms", "base_offset", "followers", "sizes", "stamps", "topic_partition")
@@ -248,7 +250,7 @@ class RecordBatchResult(SendOutcome):
         self.append_time_ms = -1
         self.followers: list[SendOutcome] = []
         self.stamps: array[int] = array("q")
-        self.sizes: tuple[Sequence[int] | None, Sequence[int] | None, Sequence[int] | None] = (None, None, None)
+        self.sizes: Sizes = (None, None, None)
 
     def metadata(self, index: int) -> RecordMetadata:
         """Return the metadata of the record at this index in the batch."""

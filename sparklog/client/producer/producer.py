@@ -126,7 +126,7 @@ class Producer(Shown):
         if config.transactional_id:
             self._transactions = Transactions(coordinator, config, self._accumulator, self._topics, self._metrics)
         self._serializes = config.serialize_key is not None or config.serialize_value is not None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._closed = False
         self._closed_whole = False  # a close that was interrupted has to be finished
         self._forked = False
@@ -541,7 +541,7 @@ def _close_all_at_exit() -> None:
 def _abandon_in_child() -> None:
     """Close all producers in a forked child: their threads are not here, and their records are the parent's to send."""
     for producer in list(_open_producers):
-        producer._lock = threading.Lock()
+        producer._lock = threading.RLock()
         producer._closed = producer._forked = True
         producer._accumulator.abandon_after_fork(_of_another_process)
     for accumulator in _dropped.values():

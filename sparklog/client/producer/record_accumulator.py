@@ -5,9 +5,10 @@ until the sender drains it or it has ``limits.TARGET_BATCH_BYTES``. As soon as a
 batches of all partitions, to publish them in one commit.
 
 Rules: a single lock, held for microseconds, and never during a write. A record is in a batch once ``rows`` counts it:
-whatever an interrupt (Ctrl-C, an alarm) left behind it is cut off by the next append and by the sender. A batch without
-rows is never sent or waited for. Memory is counted from ``append`` until the
-records are committed or have failed; an append waits while none is free. Nothing is due before ``linger``, unless a
+whatever an interrupt (Ctrl-C, an alarm) left behind it is cut off by the next append. A signal handler may interrupt a
+method at any call, and call others of the same producer before it returns: what depends on nothing having changed is
+one statement without a call. A batch without rows is never sent or waited for. Memory is counted from ``append`` until
+the records are committed or have failed; an append waits while none is free. Nothing is due before ``linger``, unless a
 batch has ``batch_size`` bytes, memory is scarce, or the producer is flushed or closed.
 
 Not for: storage, sequences, transactions.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import math
 import threading
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -42,15 +44,60 @@ LONGEST_WAIT_SECONDS = 3600.0
 """seconds after which the thread that fails overdue batches looks again, however long ``delivery_timeout_ms`` is."""
 
 
+class RecordLists:
+    """The records of a batch by column; ``keys`` and ``header_list`` are None as long as no record has any.
+
+    ``stamps`` are microseconds. ``attempts`` counts the appends that were begun: if the batch has fewer rows, some were
+    interrupted, and any of the lists may be longer.
+    """
+
+    __slots__ = ("attempts", "header_list", "keys", "stamps", "values")
+
+    def __init__(self) -> None:
+        self.attempts = 0
+        self.values: list[bytes | None] = []
+        self.stamps = array("q")
+        self.keys: list[bytes | None] | None = None
+        self.header_list: list[Headers | None] | None = None
+
+    def cut(self, rows: int) -> None:
+        """Remove what interrupted appends have left: every list has ``rows`` items afterwards."""
+        for column in (self.values, self.stamps, self.keys, self.header_list):
+            if column is not None:
+                del column[rows:]
+
+    def add_rare(self, attempt: int, index: int, key: bytes | None, headers: Headers | None) -> None:
+        """Add the key and headers of the record at ``index``, if any record of the batch has one.
+
+        Does nothing once a handler's append has followed this attempt: the rows are others then.
+        """
+        if self.attempts == attempt and (key is not None or self.keys is not None):
+            if self.keys is None:
+                self.keys = [None] * index
+            self.keys.append(key)
+        if self.attempts == attempt and (headers or self.header_list is not None):
+            if self.header_list is None:
+                self.header_list = [None] * index
+            self.header_list.append(headers or None)
+
+    def copy(self, rows: int) -> RecordLists:
+        """Return the first ``rows`` records, in lists of their own."""
+        copied = RecordLists()
+        copied.values, copied.stamps = self.values[:rows], self.stamps[:rows]
+        copied.keys = None if self.keys is None else self.keys[:rows]
+        copied.header_list = None if self.header_list is None else self.header_list[:rows]
+        return copied
+
+
 class PendingBatch(RecordBatchResult):
     """Records of one partition that become one record batch, and their outcome.
 
-    ``keys`` and ``header_list`` are None as long as no record has any. A batch made of Arrow columns has ``columns``,
-    of the file's types, in place of lists. ``rows`` is how many records it has: lists may be longer after an
-    interrupted append. ``size`` is in bytes, as counted against ``buffer_memory``.
+    Records are added to ``open`` until the batch is taken; then it is None, and ``lists`` has them. A batch made of
+    Arrow columns has ``columns``, of the file's types, in place of lists. ``rows`` is how many records it has. ``size``
+    is in bytes, as counted against ``buffer_memory``.
     """
 
-    __slots__ = ("columns", "created", "header_list", "keys", "next_step", "rows", "size", "values")
+    __slots__ = ("columns", "created", "lists", "next_step", "open", "rows", "size")
 
     def __init__(self, condition: Condition, topic_partition: TopicPartition, created: float, full: int) -> None:
         super().__init__(condition, topic_partition)
@@ -58,30 +105,16 @@ class PendingBatch(RecordBatchResult):
         self.next_step = full
         self.size = 0
         self.rows = 0
-        self.values: list[bytes | None] = []
-        self.keys: list[bytes | None] | None = None
-        self.header_list: list[Headers | None] | None = None
+        self.open: RecordLists | None = RecordLists()
+        self.lists: RecordLists | None = None
         self.columns: pa.RecordBatch | None = None
 
-    def cut(self) -> None:
-        """Remove what an interrupted append has left: every list has ``rows`` items afterwards.
-
-        ``values`` is filled first and cut last: while it has ``rows`` items, so have the others.
-        """
-        for column in (self.stamps, self.keys, self.header_list, self.values):
-            if column is not None:
-                del column[self.rows :]
-
-    def add_rare(self, index: int, key: bytes | None, headers: Headers | None) -> None:
-        """Add the key and headers of the record at ``index``, if any record of the batch has one."""
-        if key is not None or self.keys is not None:
-            if self.keys is None:
-                self.keys = [None] * index
-            self.keys.append(key)
-        if headers or self.header_list is not None:
-            if self.header_list is None:
-                self.header_list = [None] * index
-            self.header_list.append(headers or None)
+    def take(self) -> None:
+        """End the batch: what an append that is interrupted now adds later gets into lists that nobody reads."""
+        if self.open is not None:
+            self.lists = self.open.copy(self.rows)
+            self.stamps = self.lists.stamps
+            self.open = None
 
 
 @dataclass(eq=False, slots=True)
@@ -159,20 +192,27 @@ class Accumulator:
                 if self.refusal is not None:
                     raise self.refusal()
                 if self.used + size <= self._limit or self._wait_for_room(queue, size):
-                    batch = queue.open
-                    if batch is None:
-                        batch = self._open(queue)
-                    values = batch.values
-                    index = batch.rows
-                    if len(values) != index:
-                        batch.cut()
-                    values.append(value)
-                    batch.stamps.append(stamp * 1000)
-                    if key is not None or headers or batch.keys is not None or batch.header_list is not None:
-                        batch.add_rare(index, key, headers)
-                    self.used += size
-                    batch.size += size
-                    batch.rows = index + 1  # from here on the record is in the batch
+                    batch = queue.open or self._open(queue)
+                    lists, index, added = batch.open, batch.rows, False
+                    if lists is None:  # a handler's call has had it taken before it was the queue's
+                        queue.open = None
+                        continue
+                    if lists.attempts != index:
+                        lists.cut(index)
+                    lists.attempts = attempt = lists.attempts + 1
+                    lists.values.append(value)
+                    lists.stamps.append(stamp * 1000)
+                    if key is not None or headers or lists.keys is not None or lists.header_list is not None:
+                        lists.add_rare(attempt, index, key, headers)
+                    # One statement, so that no handler comes in between: the record is in the batch, and is counted,
+                    # unless a handler has sent, had the batch taken or closed the producer since it was begun.
+                    batch.rows, batch.size, self.used, added = (
+                        (index + 1, batch.size + size, self.used + size, True)
+                        if lists.attempts == attempt and batch.open is lists and self.refusal is None
+                        else (batch.rows, batch.size, self.used, False)
+                    )
+                    if not added:
+                        continue
                     if batch.size >= batch.next_step:
                         self._fill(queue, batch)
                     return FutureRecordMetadata(batch, index)
@@ -193,25 +233,21 @@ class Accumulator:
             self._call_make_room()
 
     def _open(self, queue: PartitionQueue, columns: pa.RecordBatch | None = None) -> PendingBatch:
-        """Begin a batch, with these columns or open for records.
-
-        The last step makes it usable. An interrupt before that leaves a batch without rows, or less, which the sender
-        drops.
-        """
+        """Begin a batch, with these columns or open for records. Its last record is in it, and counted, as it gets into
+        the queue."""
         batch = PendingBatch(self.changed, queue.topic_partition, self._clock.monotonic(), self._config.batch_size)
         batch.in_transaction = self.in_transaction
-        self._filled[queue] = None
-        self._wake()
+        batch.columns = columns
+        if columns is not None:
+            batch.open, batch.size, batch.rows = None, columns.nbytes, columns.num_rows
+            queue.open = None  # later records begin another batch, which keeps the order
         queue.batches.append(batch)
-        self.unfinished.add(batch)
+        self._filled[queue] = None
+        self.used += batch.size
+        self.unfinished.update(() if batch.done else (batch,))  # a handler's flush() may have had it written
+        self._wake()
         if columns is None:
             queue.open = batch
-            return batch
-        queue.open = None  # later records begin another batch, which keeps the order
-        batch.columns = columns
-        batch.size = columns.nbytes
-        self.used += batch.size
-        batch.rows = columns.num_rows
         return batch
 
     def _fill(self, queue: PartitionQueue, batch: PendingBatch) -> None:
@@ -300,8 +336,8 @@ class Accumulator:
         taken: Drained = []
         for queue in self._filled:
             for batch in queue.batches:
+                batch.take()
                 if not batch.rows:  # an append was interrupted before its first record was in it
-                    self.used -= batch.size
                     self.unfinished.discard(batch)
             batches = [batch for batch in queue.batches if batch.rows]
             if batches:
@@ -329,6 +365,8 @@ class Accumulator:
             expired: list[PendingBatch] = []
             for queue in self._filled:
                 old = [batch for batch in queue.batches if batch.created <= oldest]
+                for batch in old:
+                    batch.take()
                 if old:
                     queue.batches = [batch for batch in queue.batches if batch.created > oldest]
                     queue.open = queue.batches[-1] if queue.open in queue.batches else None
@@ -378,7 +416,7 @@ class Accumulator:
                     self.used, batch.size = self.used - batch.size, 0
                     self.unfinished.discard(batch)
                 if not self.unfinished:
-                    self.used = 0  # an interrupted append may have counted a record that is in no batch
+                    self.used = 0  # an interrupted append may have counted columns that are in no batch
             finally:
                 self.changed.notify_all()
         call_all(callback for batch in batches if batch.callbacks for callback in batch.each_callback())
