@@ -1,8 +1,8 @@
 """Interrupts a call at any point at which a signal may arrive: Ctrl-C, an alarm, a soft time limit.
 
 Python runs the handler of a signal in the main thread between two steps of its code: an exception that it raises comes
-out of whatever that thread was doing, and what it calls finds everything half done. Points are the entries of functions, the lines, and the returns of
-calls of C, in the package's files and in the thread of the call::
+out of whatever that thread was doing, and what it calls finds everything half done. Points are the entries of
+functions, the lines, and the returns of calls of C, in the package's files and in the thread of the call::
 
     points = count_points(call)
     for point in range(points):

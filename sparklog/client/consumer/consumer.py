@@ -103,7 +103,7 @@ class Consumer(Shown, PositionCalls):
         self._metrics = ConsumerMetrics(self._clock, self._subscription, self._config)
         self._reader = ConsumerReader(self._coordinator)
         self._read_ahead = ReadAhead(self._coordinator, ConsumerReader(self._coordinator), self._config, self._metrics)
-        self._refresh_call = Repeatable(self._coordinator.refresh, "reading the commit log")
+        self._refresh_call = Repeatable(self._coordinator.refresh, "reading the commit log", self._metrics.lock)
         self._positions = Positions(
             self._coordinator,
             self._reader,

@@ -15,13 +15,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 from sparklog.client.background_thread import BackgroundThread
+from sparklog.client.condition import Condition, Flag
 from sparklog.client.consumer.config import ConsumerConfig
 from sparklog.client.consumer.fetcher import ReadAhead
 from sparklog.client.consumer.metrics import ConsumerMetrics
@@ -29,7 +29,7 @@ from sparklog.client.consumer.records import ConsumerGroupMetadata, MemberState
 from sparklog.client.consumer.subscription_state import Subscription, run_to_end
 from sparklog.client.consumer.unknown_topics import unknown_as_timeout
 from sparklog.client.deadlines import Call, InOrder, timed_out
-from sparklog.client.producer.futures import Condition, Future, SendOutcome
+from sparklog.client.producer.futures import Future, SendOutcome
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.group_liveness import expire_dead_members
 from sparklog.coordinator.group_member import Change, GroupMember
@@ -59,8 +59,8 @@ class CommitFuture(Future[Offsets]):
 
     __slots__ = ("_offsets",)
 
-    def __init__(self, offsets: Offsets) -> None:
-        self._outcome = SendOutcome(Condition())
+    def __init__(self, offsets: Offsets, lock: Any = None) -> None:
+        self._outcome = SendOutcome(Condition(lock))
         self._offsets = offsets
 
     def resolve(self, error: BaseException | None) -> None:
@@ -86,7 +86,7 @@ class _Heartbeats(NamedTuple):
     """A thread that sends heartbeats, and what ends it."""
 
     thread: BackgroundThread
-    stopping: threading.Event
+    stopping: Flag
 
 
 class GroupSession:
@@ -123,7 +123,7 @@ class GroupSession:
         self._last_poll = float("inf")
         self._last_offsets: Offsets = {}
         self._next_auto_commit = self._clock.monotonic() + config.auto_commit_interval
-        self._calls = InOrder("sparklog-consumer-group")
+        self._calls = InOrder("sparklog-consumer-group", metrics.lock)
         self._step: _Step | None = None
         self._change: Change | None = None
         self._is_changing = False
@@ -366,14 +366,14 @@ class GroupSession:
     # -- heartbeats
 
     def _start_heartbeats(self) -> None:
-        if self._heartbeats.stopping.is_set():
+        if self._heartbeats.stopping.is_set:
             self._heartbeats = self._new_heartbeats()
         self._heartbeats.thread.start()
 
     def _new_heartbeats(self) -> _Heartbeats:
-        stopping = threading.Event()
+        stopping = Flag()
         work = partial(self._run_heartbeats, stopping)
-        return _Heartbeats(BackgroundThread(work, "sparklog-consumer-heartbeat"), stopping)
+        return _Heartbeats(BackgroundThread(work, "sparklog-consumer-heartbeat", self._metrics.lock), stopping)
 
     def abandon(self) -> None:
         """Let the threads end soon, without a lock, a commit or leaving the group."""
@@ -384,7 +384,7 @@ class GroupSession:
         self._heartbeats.stopping.set()
         self._heartbeats.thread.join(seconds)
 
-    def _run_heartbeats(self, stopping: threading.Event) -> None:
+    def _run_heartbeats(self, stopping: Flag) -> None:
         interval = min(self._config.heartbeat_interval, self._config.max_poll_interval / 2)
         while not stopping.wait(interval):
             if self._abandoned:
@@ -466,7 +466,7 @@ class GroupSession:
 
     def commit_async(self, offsets: Offsets, callback: Callback | None) -> CommitFuture:
         """Commit in another thread; the callback runs within a later call of the consumer."""
-        future = CommitFuture(offsets)
+        future = CommitFuture(offsets, self._metrics.lock)
 
         def run() -> None:
             error: BaseException | None = None

@@ -6,8 +6,9 @@ batches of all partitions, to publish them in one commit.
 
 Rules: a single lock, held for microseconds, and never during a write. A record is in a batch once ``rows`` counts it:
 whatever an interrupt (Ctrl-C, an alarm) left behind it is cut off by the next append. A signal handler may interrupt a
-method at any call, and call others of the same producer before it returns: what depends on nothing having changed is
-one statement without a call. A batch without rows is never sent or waited for. Memory is counted from ``append`` until
+method at any call, and call others of the same producer before it returns, also ones that wait, during which the lock
+is free: what depends on nothing having changed is done in statements without a call, between which no handler runs. A
+batch without rows is never sent or waited for. Memory is counted from ``append`` until
 the records are committed or have failed; an append waits while none is free. Nothing is due before ``linger``, unless a
 batch has ``batch_size`` bytes, memory is scarce, or the producer is flushed or closed.
 
@@ -25,8 +26,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from sparklog import limits
+from sparklog.client.condition import Condition
 from sparklog.client.producer.config import ProducerConfig
-from sparklog.client.producer.futures import Condition, FutureRecordMetadata, RecordBatchResult, call_all, clamp_timeout
+from sparklog.client.producer.futures import FutureRecordMetadata, RecordBatchResult, call_all
 from sparklog.clock import Clock
 from sparklog.errors import KafkaTimeoutError, MessageSizeTooLargeError
 from sparklog.records.record_checks import Headers
@@ -147,7 +149,7 @@ class Accumulator:
         self.make_room: Callable[[], None] | None = None
         """Frees memory where no sender does; the thread that waits for memory calls it, without the lock."""
         self.used = 0
-        self._waiting: set[int] = set()
+        self._waiting: set[object] = set()
         self.unfinished: set[PendingBatch] = set()
         self.in_transaction = False
         self._config = config
@@ -156,15 +158,14 @@ class Accumulator:
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._filled: dict[PartitionQueue, None] = {}
         self._full = False
-        self._idle = False
-        self._flushing: set[int] = set()
+        self._flushing: set[object] = set()
         self._closing = False
         self._forced = False
         self._ended = False
 
     @property
     def waiting_threads(self) -> int:
-        """The threads that wait for memory."""
+        """The calls that wait for memory."""
         return len(self._waiting)
 
     def queue(self, topic_partition: TopicPartition) -> PartitionQueue:
@@ -194,8 +195,7 @@ class Accumulator:
                 if self.used + size <= self._limit or self._wait_for_room(queue, size):
                     batch = queue.open or self._open(queue)
                     lists, index, added = batch.open, batch.rows, False
-                    if lists is None:  # a handler's call has had it taken before it was the queue's
-                        queue.open = None
+                    if lists is None:  # a handler's call has had it taken
                         continue
                     if lists.attempts != index:
                         lists.cut(index)
@@ -240,28 +240,25 @@ class Accumulator:
         batch.columns = columns
         if columns is not None:
             batch.open, batch.size, batch.rows = None, columns.nbytes, columns.num_rows
-            queue.open = None  # later records begin another batch, which keeps the order
-        queue.batches.append(batch)
+        self._wake()  # before: an interrupt may follow the change. The sender looks once this thread leaves the lock
+        queue.batches += [batch]  # from here on without a call
         self._filled[queue] = None
         self.used += batch.size
-        self.unfinished.update(() if batch.done else (batch,))  # a handler's flush() may have had it written
-        self._wake()
-        if columns is None:
-            queue.open = batch
+        self.unfinished |= {batch}
+        queue.open = batch if columns is None else None  # the records after columns begin another batch
+        self._wake()  # after: a handler of the first one may have waited, and the sender has looked
         return batch
 
     def _fill(self, queue: PartitionQueue, batch: PendingBatch) -> None:
         """Mark a batch that reached its next threshold: it is due, or so large that the next record begins another."""
         self._full = True
-        if batch.size >= limits.TARGET_BATCH_BYTES:
+        if batch.size >= limits.TARGET_BATCH_BYTES and queue.open is batch:
             queue.open = None
-        self._wake()
         batch.next_step = limits.TARGET_BATCH_BYTES
+        self._wake()
 
     def _wake(self) -> None:
-        if self._idle:
-            self._work.notify()
-            self._idle = False
+        self._work.notify_all()
 
     def _wait_for_room(self, queue: PartitionQueue, size: int) -> bool:
         """Wait until ``size`` bytes are free. Return False if the caller has to make room, without the lock that it
@@ -276,16 +273,16 @@ class Accumulator:
         if self.make_room is not None:
             return False
         deadline = self._clock.monotonic() + self._config.max_block
-        me = threading.get_ident()
+        call = object()
+        self._waiting |= {call}
         try:
-            self._waiting.add(me)
             self._wake()
             while self.used + size > self._limit:
                 self._block_until(deadline, queue, size)
                 if self.refusal is not None:
                     raise self.refusal()
         finally:
-            self._waiting.discard(me)
+            self._waiting -= {call}
         return True
 
     def _call_make_room(self) -> None:
@@ -322,9 +319,7 @@ class Accumulator:
                 left = until - self._clock.monotonic()
                 if left <= 0:
                     return []
-                self._idle = True
                 self._work.wait(min(due_in, left, LONGEST_IDLE_SECONDS))
-                self._idle = False
         return None
 
     def take(self) -> Drained:
@@ -398,9 +393,7 @@ class Accumulator:
     def pause(self, seconds: float) -> bool:
         """Wait before a retry; return False, without waiting, if the producer is closed by force."""
         with self.lock:
-            if seconds > 0 and not self._forced:
-                self._work.wait(seconds)
-            return not self._forced
+            return not self._work.wait_for(lambda: self._forced, seconds)
 
     def resolve(self, batches: Sequence[PendingBatch], error: BaseException | None) -> None:
         """Mark these batches as committed (``error`` None) or failed, and run their callbacks.
@@ -440,16 +433,16 @@ class Accumulator:
     def flush(self, timeout: float | None) -> None:
         """Wait until every record appended before is resolved. Raises KafkaTimeoutError after ``timeout`` seconds."""
         with self.lock:
-            batches = [batch for batch in self.unfinished if batch.rows]
-            for queue in self._filled:
+            batches = [batch for batch in list(self.unfinished) if batch.rows]
+            for queue in list(self._filled):
                 queue.open = None  # records appended from now on are not waited for
-            me = threading.get_ident()
+            call = object()
+            self._flushing |= {call}
             try:
-                self._flushing.add(me)
                 self._wake()
-                done = self.changed.wait_for(lambda: all(batch.done for batch in batches), clamp_timeout(timeout))
+                done = self.changed.wait_for(lambda: all(batch.done for batch in batches), timeout)
             finally:
-                self._flushing.discard(me)
+                self._flushing -= {call}
         if not done:
             left = sum(not batch.done for batch in batches)
             raise KafkaTimeoutError(
@@ -481,7 +474,7 @@ class Accumulator:
         """
         self.lock = threading.RLock()
         for condition in (self.changed, self._work, self._overdue):
-            condition.__init__(self.lock)  # type: ignore[misc] # in place: futures have it too
+            condition.lock = self.lock  # in place: futures have the condition too
         self.refusal = refusal
         self._closing = True
         for batch in self.unfinished:
