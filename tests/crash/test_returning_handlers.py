@@ -1,5 +1,5 @@
-"""A signal handler that calls the client that it interrupts, and returns: each record whose future succeeds is in the log
-once, with its own key and headers; no call waits for the one it interrupts, and the client works afterwards.
+"""A signal handler that calls the client that it interrupts, and returns: each record whose future succeeds is in the
+log once, with its own key and headers; no call waits for the one it interrupts, and the client works afterwards.
 """
 
 from __future__ import annotations
