@@ -109,6 +109,7 @@ _QUIET = (
     "IS_OP",
     "UNARY_",
     "UNPACK_SEQUENCE",
+    "DELETE_",
     "GET_ITER",
     "FOR_ITER",
     "POP_JUMP_FORWARD",

@@ -50,6 +50,7 @@ class Client:
         first = len(OLD)
         assert sorted(offsets) == list(range(first, first + len(records)))
         assert [records[offset - first] for offset in offsets] == [record for record, _ in self.sent]
+        assert is_closed or offsets[-3:] == sorted(offsets)[-3:], "sent later, and earlier in the log"
         assert (
             self.producer.metrics()["producer-metrics"]["buffer-available-bytes"]
             == self.producer.config["buffer_memory"]
@@ -66,6 +67,14 @@ def send_into_a_batch(client: Client) -> Call:
     return lambda: client.send(b"one", b"k", b"header")
 
 
+def send_again(client: Client) -> Call:
+    """Into a batch in which sends were interrupted at every point."""
+    point = 0
+    while interrupt(lambda: client.send(b"main"), point, lambda: client.send(b"other", b"its key")):
+        point += 1
+    return lambda: client.send(b"one", b"k", b"header")
+
+
 def flush(client: Client) -> Call:
     client.send(b"before", b"k")
     return lambda: client.producer.flush(WAIT)
@@ -76,7 +85,7 @@ def close(client: Client) -> Call:
     return lambda: client.producer.close(WAIT)
 
 
-CALLS = {"first send": send_first, "send": send_into_a_batch, "flush": flush, "close": close}
+CALLS = {"first send": send_first, "send": send_into_a_batch, "send again": send_again, "flush": flush, "close": close}
 HANDLERS: dict[str, Callable[[Client], object]] = {
     "send": lambda client: client.send(b"handler", header=b"handler's"),
     "flush": lambda client: client.producer.flush(WAIT),

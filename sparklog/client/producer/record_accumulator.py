@@ -62,12 +62,6 @@ class RecordLists:
         self.keys: list[bytes | None] | None = None
         self.header_list: list[Headers | None] | None = None
 
-    def cut(self, rows: int) -> None:
-        """Remove what interrupted appends have left: every list has ``rows`` items afterwards."""
-        for column in (self.values, self.stamps, self.keys, self.header_list):
-            if column is not None:
-                del column[rows:]
-
     def add_rare(self, attempt: int, index: int, key: bytes | None, headers: Headers | None) -> None:
         """Add the key and headers of the record at ``index``, if any record of the batch has one.
 
@@ -197,8 +191,12 @@ class Accumulator:
                     lists, index, added = batch.open, batch.rows, False
                     if lists is None:  # a handler's call has had it taken
                         continue
-                    if lists.attempts != index:
-                        lists.cut(index)
+                    if lists.attempts != index:  # appends were interrupted: cut off what they have left, without a call
+                        del lists.values[index:], lists.stamps[index:]
+                        if lists.keys is not None:
+                            del lists.keys[index:]
+                        if lists.header_list is not None:
+                            del lists.header_list[index:]
                     lists.attempts = attempt = lists.attempts + 1
                     lists.values.append(value)
                     lists.stamps.append(stamp * 1000)

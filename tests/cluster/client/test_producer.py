@@ -553,7 +553,7 @@ def test_a_producer_may_be_garbage_collected_in_a_thread_that_holds_its_lock(
 
     producer = Producer(cluster=cluster, linger_ms=LONG_MS)
     future = producer.send("t", b"v")
-    lock = future._produce_future.condition.lock
+    lock = producer._accumulator.lock  # noqa: SLF001 - the program cannot hold it itself
     cycle: list[object] = [producer]
     cycle.append(cycle)
     del producer, cycle
