@@ -143,12 +143,12 @@ class InOrder:
     def __init__(self, name: str, lock: Any = None) -> None:
         self._name = name
         self._lock = lock
-        self._begin()
-
-    def _begin(self) -> None:
-        calls: _Calls = SimpleQueue()
-        self._runner = _Runner(calls, BackgroundThread(partial(_run_calls, calls), self._name))
+        self._runner = self._new_runner()
         self._ended = False
+
+    def _new_runner(self) -> _Runner:
+        calls: _Calls = SimpleQueue()
+        return _Runner(calls, BackgroundThread(partial(_run_calls, calls), self._name))
 
     @property
     def runs_here(self) -> bool:
@@ -176,18 +176,15 @@ class InOrder:
         return call
 
     def _submit(self, call: Call[Any]) -> None:
-        if self._ended:
-            self._runner.calls.put(None)  # again, after an interrupt in ``end``
-            self._begin()
-        try:
-            self._runner.thread.start()
-        except SparklogError:  # no thread can be started, perhaps since the interpreter is shutting down: run it here
-            call.run()
-            return
-        self._runner.calls.put(call)
+        if not self._ended:
+            _put(self._runner, call)
+        if self._ended:  # also if a handler of a signal has ended it since: the thread may not get to this call
+            later = self._new_runner()
+            _put(later, call)
+            later.calls.put(None)
 
     def end(self) -> None:
-        """End the thread after all queued calls. Calls submitted later get another one."""
+        """End the thread after all queued calls. A call that is submitted later gets a thread of its own."""
         self._ended = True
         self._runner.calls.put(None)
 
@@ -209,6 +206,15 @@ class _Runner(NamedTuple):
 
     calls: _Calls
     thread: BackgroundThread
+
+
+def _put(runner: _Runner, call: Call[Any]) -> None:
+    try:
+        runner.thread.start()
+    except SparklogError:  # no thread can be started, perhaps since the interpreter is shutting down: run it here
+        call.run()
+        return
+    runner.calls.put(call)
 
 
 def _run_calls(calls: _Calls) -> None:

@@ -4,19 +4,40 @@ log once, with its own key and headers; no call waits for the one it interrupts,
 
 from __future__ import annotations
 
+import gc
 import random
+import signal
+import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
+from typing import Any
 
 import pytest
 
+from sparklog.client.consumer.consumer import Consumer
+from sparklog.client.producer import transactions
 from sparklog.client.producer.futures import FutureRecordMetadata
 from sparklog.client.producer.producer import Producer
-from sparklog.coordinator import open_cluster
-from sparklog.errors import SparklogError
+from sparklog.coordinator import Coordinator, open_cluster
+from sparklog.errors import IllegalStateError, InvalidTxnStateError, SparklogError
+from sparklog.protocol.decide.append import AppendRequest
 from sparklog.testing.interrupts import count_points, interrupt
 from tests.crash.copies import copy_of
-from tests.crash.test_interrupts import OLD, SAMPLE, WAIT, Record, built, stored
+from tests.crash.test_interrupts import (
+    FIRST,
+    OLD,
+    SAMPLE,
+    TRANSACTION,
+    WAIT,
+    Record,
+    built,
+    consumer_of,
+    in_transaction,
+    read_values,
+    stored,
+)
 
 Call = Callable[[], object]
 
@@ -126,3 +147,222 @@ def test_a_handler_may_call_the_producer_anywhere(name: str, handler: str) -> No
 def test_a_handler_may_call_the_producer_at_every_line(name: str, handler: str) -> None:
     for point in points(name):
         run(name, handler, point)
+
+
+# -- consumers
+
+
+def members(cluster: Coordinator) -> int:
+    group = open_cluster(cluster.store).state.groups.get("g")
+    return 0 if group is None else len(group.members)
+
+
+def run_closed_poll(point: int) -> None:
+    """A handler closes a consumer in its first poll: the member leaves for good, and no record is passed over."""
+    cluster = open_cluster(copy_of(built()))
+    consumer = consumer_of(cluster)
+    got: list[bytes | None] = []
+
+    def poll() -> None:
+        with suppress(IllegalStateError):
+            for records in consumer.poll(timeout_ms=5_000).values():
+                got.extend(record.value for record in records)
+
+    try:
+        interrupt(poll, point, consumer.close)
+        consumer.close()
+        committed = open_cluster(cluster.store).state.committed("g", "t", 0)
+        assert (0 if committed is None else committed.offset) <= len(got)
+        assert not members(cluster)
+        for thread in threading.enumerate():
+            if thread.name.startswith("sparklog-consumer"):
+                thread.join(WAIT)
+                assert not thread.is_alive(), thread
+        assert not members(cluster)
+    except BaseException as error:
+        raise AssertionError(f"a handler closed the consumer at point {point} of poll: {error!r}") from error
+
+
+def poll_points() -> list[int]:
+    consumer = consumer_of(open_cluster(copy_of(built())))
+    count = count_points(lambda: consumer.poll(timeout_ms=5_000))
+    consumer.close()
+    return list(range(count))
+
+
+def test_a_handler_may_close_a_consumer_anywhere_in_a_poll() -> None:
+    for point in random.Random("close").sample(poll_points(), SAMPLE):
+        run_closed_poll(point)
+
+
+@pytest.mark.faults
+def test_a_handler_may_close_a_consumer_at_every_line_of_a_poll() -> None:
+    for point in poll_points():
+        run_closed_poll(point)
+
+
+CONSUMER_CALLS: dict[str, Callable[[Consumer], object]] = {
+    "commit": lambda consumer: consumer.commit(),
+    "commit_async": lambda consumer: consumer.commit_async(),
+    "position": lambda consumer: consumer.position(FIRST),
+    "pause": lambda consumer: (consumer.pause(FIRST), consumer.resume(FIRST)),
+}
+
+
+@pytest.mark.parametrize("name", CONSUMER_CALLS)
+def test_a_call_in_the_middle_of_a_poll_returns_no_record_twice(name: str) -> None:
+    """By a handler at any point, and what it commits are no records that the poll has not returned."""
+    cluster = open_cluster(copy_of(built()))
+    consumer = consumer_of(cluster, max_poll_records=2)
+    assert read_values(consumer, 1) == OLD[:2]
+    points = range(count_points(lambda: consumer.poll(timeout_ms=5_000)))
+    for point in random.Random(name).sample(points, min(SAMPLE, len(points))):
+        consumer.seek(FIRST, 0)
+        consumer.commit()
+        got: list[bytes | None] = []
+
+        def poll(got: list[bytes | None] = got) -> None:
+            for records in consumer.poll(timeout_ms=5_000).values():
+                got.extend(record.value for record in records)
+
+        def call() -> None:
+            CONSUMER_CALLS[name](consumer)
+            assert (consumer.committed(FIRST) or 0) == 0
+
+        interrupt(poll, point, call)
+        got += read_values(consumer, len(OLD) - len(got))
+        assert got == OLD, f"point {point}"
+    consumer.close()
+
+
+@pytest.mark.parametrize("name", CONSUMER_CALLS)
+def test_a_deserializer_may_call_the_consumer(name: str) -> None:
+    cluster = open_cluster(copy_of(built()))
+
+    def deserialize(value: bytes) -> bytes:
+        CONSUMER_CALLS[name](consumer)
+        return value
+
+    consumer = consumer_of(cluster, max_poll_records=2, value_deserializer=deserialize)
+    assert read_values(consumer, len(OLD)) == OLD
+    assert consumer.poll(timeout_ms=100) == {}
+    consumer.close()
+
+
+def test_a_deserializer_may_not_poll() -> None:
+    cluster = open_cluster(copy_of(built()))
+    consumers: list[Consumer] = []
+    consumers.append(consumer := consumer_of(cluster, value_deserializer=lambda value: consumers[0].poll()))
+    with pytest.raises(IllegalStateError, match="are being taken"):
+        read_values(consumer, 1)
+    consumer.close()
+
+
+# -- transactions
+
+
+def run_in_step(step: str, point: int, handler: Callable[[Producer], object]) -> None:
+    cluster = open_cluster(copy_of(built()))
+    producer, steps = in_transaction(cluster, step)
+    is_committed = False
+    try:
+        with suppress(InvalidTxnStateError, IllegalStateError):
+            interrupt(steps[step], point, lambda: handler(producer))
+            is_committed = step == "commit"
+        producer.close(WAIT)
+        records = stored(cluster)
+        assert records or not is_committed
+        assert records in ([], TRANSACTION)
+        assert (open_cluster(cluster.store).state.committed("g", "t", 0) is not None) == bool(records)
+    except BaseException as error:
+        raise AssertionError(f"a handler at point {point} of {step}: {error!r}") from error
+
+
+def abort(producer: Producer) -> None:
+    with suppress(InvalidTxnStateError):
+        producer.abort_transaction()
+
+
+@pytest.mark.parametrize("step", ["send 1", "offsets", "commit"])
+@pytest.mark.parametrize("handler", [abort, Producer.flush, Producer.close], ids=["abort", "flush", "close"])
+def test_a_handler_may_call_a_transactional_producer(step: str, handler: Callable[[Producer], object]) -> None:
+    """It waits for no step that waits for what it has interrupted; the transaction is whole or absent."""
+    producer, steps = in_transaction(open_cluster(copy_of(built())), step)
+    points = range(count_points(steps[step]))
+    producer.close(WAIT)
+    for point in random.Random(step).sample(points, min(SAMPLE, len(points))):
+        run_in_step(step, point, handler)
+
+
+def test_a_step_in_a_callback_says_so_at_once() -> None:
+    producer, steps = in_transaction(open_cluster(copy_of(built())), "begin")
+    errors: list[BaseException] = []
+
+    def call_steps(_: object) -> None:
+        for call in (producer.commit_transaction, producer.abort_transaction, producer.begin_transaction):
+            with pytest.raises(IllegalStateError, match="in a callback") as raised:
+                call()
+            errors.append(raised.value)
+        with pytest.raises(IllegalStateError, match="in a callback"):
+            producer.flush(WAIT)
+        producer.close(0)
+
+    steps["begin"]()
+    future = producer.send("t", b"v", partition=0).add_callback(call_steps)
+    producer.commit_transaction()
+    assert future.succeeded()
+    assert len(errors) == 3
+
+
+def test_a_producer_collected_in_the_middle_of_its_commit_deletes_no_committed_file() -> None:
+    """Its own thread collects it, just before the commit is requested."""
+    cluster = open_cluster(copy_of(built()))
+    producer, steps = in_transaction(cluster, "commit")
+    commit_began, collect = threading.Event(), threading.Event()
+    request = AppendRequest
+
+    def collecting(**arguments: Any) -> Any:
+        commit_began.set()
+        assert collect.wait(WAIT)
+        gc.collect()
+        return request(**arguments)
+
+    class Given(Exception):
+        """The program gives the producer up."""
+
+    def give_up(*_: object) -> None:
+        raise Given
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transactions, "AppendRequest", collecting)
+        cycle: list[object] = [producer]
+        cycle.append(cycle)
+        before, main = signal.signal(signal.SIGUSR1, give_up), threading.get_ident()
+        alarm = threading.Thread(target=lambda: (commit_began.wait(WAIT), signal.pthread_kill(main, signal.SIGUSR1)))
+        alarm.start()
+        try:
+            with pytest.raises(Given):
+                producer.commit_transaction()
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+            alarm.join(WAIT)
+        thread = next(each for each in threading.enumerate() if each.name == "sparklog-transactions")
+        collected = weakref.ref(producer)
+        del producer, steps, cycle
+        collect.set()
+        thread.join(WAIT)
+    assert collected() is None
+    assert stored(cluster) == TRANSACTION
+
+
+def test_a_dropped_transactional_producer_with_callbacks_is_collected() -> None:
+    producer, steps = in_transaction(open_cluster(copy_of(built())), "send 0")
+    producer.send("t", b"v", partition=0).add_both(partial(print, producer))
+    producer.flush()
+    thread = next(each for each in threading.enumerate() if each.name == "sparklog-transactions")
+    collected = weakref.ref(producer)
+    del producer, steps
+    gc.collect()
+    assert collected() is None
+    thread.join(WAIT)
+    assert not thread.is_alive()

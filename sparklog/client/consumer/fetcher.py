@@ -80,7 +80,19 @@ class Chunk(NamedTuple):
 class Stream:
     """One partition that is read ahead: the next offset to read, and the buffered chunks."""
 
-    __slots__ = ("chunks", "end", "error", "is_log", "next", "paused", "reading", "size", "topic_id", "topic_partition")
+    __slots__ = (
+        "chunks",
+        "end",
+        "error",
+        "is_dropped",
+        "is_log",
+        "next",
+        "paused",
+        "reading",
+        "size",
+        "topic_id",
+        "topic_partition",
+    )
 
     def __init__(self, partition: TopicPartition, offset: int, paused: bool) -> None:
         self.topic_partition = partition
@@ -89,6 +101,7 @@ class Stream:
         self.chunks: deque[Chunk] = deque()
         self.size = 0
         self.topic_id = ""
+        self.is_dropped = False
         self.is_log = True
         self.reading: Iterator[Fetched] | None = None
         self.error: SparklogError | None = None
@@ -163,6 +176,7 @@ class ReadAhead:
     def _remove_stream(self, partition: TopicPartition) -> None:
         stream = self.streams.pop(partition, None)
         if stream is not None:
+            stream.is_dropped = True  # in the middle of a call, if a handler of a signal drops it
             self.buffered_bytes -= stream.size
 
     # -- taking records
@@ -185,7 +199,7 @@ class ReadAhead:
                 while stream.chunks and left > 0:
                     chunks.append(self._pop(stream, left))
                     left -= chunks[-1].batches.batch.num_rows
-                self.streams.move_to_end(stream.topic_partition)
+                self._move(stream, last=True)
             if not chunks:
                 self._raise_error()
             elif self._idle:
@@ -198,7 +212,7 @@ class ReadAhead:
         for stream in list(self.streams.values()):
             if stream.error is not None and not stream.paused and not stream.chunks:
                 error, stream.error = stream.error, None
-                self.streams.move_to_end(stream.topic_partition)
+                self._move(stream, last=True)
                 self._wake_thread()
                 raise error
 
@@ -211,9 +225,14 @@ class ReadAhead:
         self._add_size(stream, -first.size)
         return first
 
+    def _move(self, stream: Stream, last: bool) -> None:
+        """Let the others be read first, or this one; unless a handler of a signal has dropped it since."""
+        if stream.topic_partition in self.streams:
+            self.streams.move_to_end(stream.topic_partition, last=last)
+
     def _add_size(self, stream: Stream, size: int) -> None:
         stream.size += size
-        self.buffered_bytes += size
+        self.buffered_bytes += 0 if stream.is_dropped else size
 
     def give_back(self, chunk: Chunk, offset: int) -> None:
         """Return the unused records of a chunk, from ``offset`` on, to the front of the buffer."""
@@ -224,7 +243,7 @@ class ReadAhead:
             rest = chunk.split(used)[1] if used else chunk
             stream.chunks.appendleft(rest)
             self._add_size(stream, rest.size)
-            self.streams.move_to_end(stream.topic_partition, last=False)
+            self._move(stream, last=False)
 
     def wait(self, seen: State, timeout: float) -> bool:
         """Wait up to ``timeout`` seconds for records, a newer state than ``seen``, or ``wake``; return whether ``wake``

@@ -36,6 +36,7 @@ from sparklog.coordinator.group_member import Change, GroupMember
 from sparklog.errors import (
     CommitFailedError,
     FencedInstanceIdError,
+    IllegalStateError,
     KafkaError,
     KafkaTimeoutError,
     SparklogError,
@@ -119,7 +120,9 @@ class GroupSession:
         self._listener_error: Exception | None = None
         self._calling: list[str] = []
         self._heartbeats = self._new_heartbeats()
-        self._abandoned = False
+        self._ended = False
+        """Whether the consumer was closed or garbage-collected: no thread sends heartbeats, no step joins from then on,
+        also none of a call that a handler of a signal, which has closed the consumer, has interrupted."""
         self._last_poll = float("inf")
         self._last_offsets: Offsets = {}
         self._next_auto_commit = self._clock.monotonic() + config.auto_commit_interval
@@ -191,7 +194,13 @@ class GroupSession:
         self, action: Callable[[], None], what: str, until: float, then: str = "the next poll continues with it"
     ) -> None:
         """Run a step. Raises KafkaTimeoutError after ``until``; ``_finish_step`` then waits for the step again."""
-        self._step = _Step(self._calls.submit(action), what, then)
+
+        def run() -> None:
+            if self._ended:  # a handler of a signal has closed the consumer since: it must not join again
+                raise IllegalStateError("this consumer is closed; create a new one")
+            action()
+
+        self._step = _Step(self._calls.submit(run), what, then)
         self._finish_step(until)
 
     def _finish_step(self, until: float) -> None:
@@ -347,7 +356,8 @@ class GroupSession:
         until = self._clock.monotonic() + seconds
         then = "if it fails, the group removes this member after its session timeout"
         try:
-            self._take_step(self._leave, "leaving", until, then)
+            self._step = _Step(self._calls.submit(self._leave), "leaving", then)
+            self._finish_step(until)
         except SparklogError as error:
             logger.warning("could not leave group %s: %s", self._config.group_id, error)
 
@@ -377,7 +387,7 @@ class GroupSession:
 
     def abandon(self) -> None:
         """Let the threads end soon, without a lock, a commit or leaving the group."""
-        self._abandoned = True
+        self._ended = True
         self._calls.end()
 
     def _stop_heartbeats(self, seconds: float) -> None:
@@ -386,8 +396,8 @@ class GroupSession:
 
     def _run_heartbeats(self, stopping: Flag) -> None:
         interval = min(self._config.heartbeat_interval, self._config.max_poll_interval / 2)
-        while not stopping.wait(interval):
-            if self._abandoned:
+        while not stopping.wait(0 if self._ended else interval):
+            if self._ended:
                 return
             try:
                 late = self._clock.monotonic() - self._last_poll > self._config.max_poll_interval
@@ -524,9 +534,12 @@ class GroupSession:
             if self._subscription.manual or self._member.joined:  # else an interrupted call has committed and left
                 self.commit_last(autocommit and self._config.auto_commit, seconds)
         finally:
-            if self._subscription.automatic:
-                self.leave(seconds)
-            self._calls.end()
+            try:
+                if self._subscription.automatic:
+                    self.leave(seconds)
+            finally:
+                self._ended = True
+                self._calls.end()
 
 
 def _log_failure(offsets: Offsets, outcome: object) -> None:

@@ -339,7 +339,7 @@ class Transactions(SenderBase):
 
         Raises KafkaTimeoutError after ``seconds``, by default ``max_block_ms``; the files are then left for a vacuum.
         """
-        drop = partial(self._drop, error)
+        drop = partial(self._close, error)
         try:
             if self._stepping == threading.get_ident():
                 # A callback calls it, or the garbage collector, which runs in any thread: what the step is about to
@@ -349,6 +349,14 @@ class Transactions(SenderBase):
                 self._step(drop, "close()", seconds)
         finally:
             self._calls.end()
+
+    def _close(self, error: BaseException) -> None:
+        self._drop(error)
+        if (
+            self._state != FATAL_ERROR
+        ):  # a call that a handler of a signal has interrupted to close the producer goes on
+            self._error = IllegalStateError("the producer is closed; create another one")
+            self._enter(FATAL_ERROR)
 
     # -- parts of the steps
 
