@@ -481,8 +481,8 @@ class Producer(Shown):
     def bootstrap_connected(self) -> bool:
         """Return whether the cluster can be read now."""
         self._refuse_after_fork()
-        try:
-            self._coordinator.refresh()
+        try:  # not in this thread: a handler of a signal may wait for one that needs the locks of reading
+            call_within(self._config.max_block, self._coordinator.refresh, "reading the commit log")
         except SparklogError:
             return False
         return True
