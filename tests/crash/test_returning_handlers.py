@@ -21,7 +21,7 @@ from sparklog.client.producer import transactions
 from sparklog.client.producer.futures import FutureRecordMetadata
 from sparklog.client.producer.producer import Producer
 from sparklog.coordinator import Coordinator, open_cluster
-from sparklog.errors import IllegalStateError, InvalidTxnStateError, SparklogError
+from sparklog.errors import IllegalStateError, InvalidTxnStateError, KafkaTimeoutError, SparklogError
 from sparklog.protocol.decide.append import AppendRequest
 from sparklog.testing.interrupts import count_points, interrupt
 from tests.crash.copies import copy_of
@@ -41,11 +41,15 @@ from tests.crash.test_interrupts import (
 
 Call = Callable[[], object]
 
+LONG_MS = 60_000
+"""ms that no test waits."""
+
 
 class Client:
     """A producer, and what became of each record that was given to it."""
 
     def __init__(self, linger_ms: float) -> None:
+        self.linger_ms = linger_ms
         self.cluster = open_cluster(copy_of(built()))
         self.producer = Producer(cluster=self.cluster, linger_ms=linger_ms)
         self.sent: list[tuple[Record, FutureRecordMetadata]] = []
@@ -61,6 +65,9 @@ class Client:
 
     def check(self, is_closed: bool) -> None:
         """Check the log: it has what was accepted. Once a handler has closed the producer, records are refused."""
+        if self.linger_ms < LONG_MS:
+            for _, future in self.sent:
+                future.get(WAIT)  # no later call wakes the sender
         for number in range(3):
             self.send(b"after %d" % number, b"k%d" % number)
         assert is_closed or not self.refused
@@ -106,17 +113,24 @@ def close(client: Client) -> Call:
     return lambda: client.producer.close(WAIT)
 
 
+def flush_at_once(client: Client) -> None:
+    """Its records are still the interrupted call's to wait for."""
+    with suppress(KafkaTimeoutError):
+        client.producer.flush(0)
+
+
 CALLS = {"first send": send_first, "send": send_into_a_batch, "send again": send_again, "flush": flush, "close": close}
 HANDLERS: dict[str, Callable[[Client], object]] = {
     "send": lambda client: client.send(b"handler", header=b"handler's"),
     "flush": lambda client: client.producer.flush(WAIT),
+    "flush at once": flush_at_once,
     "send, flush": lambda client: (client.send(b"handler", b"its key"), client.producer.flush(WAIT)),
     "close": lambda client: client.producer.close(WAIT),
 }
 
 
 def run(name: str, handler: str, point: int) -> bool:
-    client = Client(60_000 if "flush" in handler or name in ("flush", "close") else 5)
+    client = Client(5 if point % 2 else LONG_MS)
     call = CALLS[name](client)
     try:
         interrupted = interrupt(call, point, lambda: HANDLERS[handler](client))
@@ -127,7 +141,7 @@ def run(name: str, handler: str, point: int) -> bool:
 
 
 def points(name: str) -> Iterator[int]:
-    client = Client(60_000)
+    client = Client(LONG_MS)
     yield from range(count_points(CALLS[name](client)))
     with suppress(SparklogError):
         client.producer.close(WAIT)
