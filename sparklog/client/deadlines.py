@@ -34,7 +34,7 @@ class Call(Generic[Result]):
     """
 
     def __init__(self, action: Callable[[], Result], lock: Any = None) -> None:
-        self._action: Callable[[], Result] | None = action
+        self._action = action
         self._runner: dict[str, object] = {}
         self._outcome: tuple[Result | None, BaseException | None] | None = None
         self._ended = Condition(lock)
@@ -54,13 +54,11 @@ class Call(Generic[Result]):
         try:
             if self._runner.setdefault("runner", me) is not me:
                 return
-            assert self._action is not None
             outcome = self._action(), None
         except BaseException as error:
             if self._runner.get("runner") is not me:
                 raise
             outcome = None, error
-        self._action = None  # it may refer to what refers to this
         self._outcome = outcome
         self._ended.notify_all()
 
