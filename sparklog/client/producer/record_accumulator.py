@@ -21,12 +21,14 @@ import math
 import threading
 from array import array
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 
 import pyarrow as pa
 
 from sparklog import limits
-from sparklog.client.condition import Condition
+from sparklog.client.condition import Condition, clamp_timeout
 from sparklog.client.producer.config import ProducerConfig
 from sparklog.client.producer.futures import FutureRecordMetadata, RecordBatchResult, call_all
 from sparklog.clock import Clock
@@ -36,11 +38,6 @@ from sparklog.types import TopicPartition
 
 RECORD_OVERHEAD_BYTES = 100
 """bytes counted for a waiting record on top of its key, value and headers: about what Python needs for it."""
-
-LONGEST_IDLE_SECONDS = 60.0
-"""seconds after which an idle sender checks whether it was closed: a producer may be garbage-collected in the sender's
-own thread just before it waits, and the notification is then lost."""
-
 
 LONGEST_WAIT_SECONDS = 3600.0
 """seconds after which the thread that fails overdue batches looks again, however long ``delivery_timeout_ms`` is."""
@@ -137,7 +134,8 @@ class Accumulator:
         self.lock = threading.RLock()
         self.changed = Condition(self.lock)
         """Notified when batches are resolved or memory is freed."""
-        self._work = Condition(self.lock)
+        self._wakeups: SimpleQueue[None] = SimpleQueue()
+        """What the sender waits for. To put one is one call of C: no interrupt comes between a change and it."""
         self._overdue = Condition(self.lock)
         self.refusal: Callable[[], Exception] | None = None
         self.make_room: Callable[[], None] | None = None
@@ -238,13 +236,12 @@ class Accumulator:
         batch.columns = columns
         if columns is not None:
             batch.open, batch.size, batch.rows = None, columns.nbytes, columns.num_rows
-        self._wake()  # before: an interrupt may follow the change. The sender looks once this thread leaves the lock
         queue.batches += [batch]  # from here on without a call
         self._filled[queue] = None
         self.used += batch.size
         self.unfinished |= {batch}
         queue.open = batch if columns is None else None  # the records after columns begin another batch
-        self._wake()  # after: a handler of the first one may have waited, and the sender has looked
+        self._wakeups.put(None)
         return batch
 
     def _fill(self, queue: PartitionQueue, batch: PendingBatch) -> None:
@@ -253,10 +250,7 @@ class Accumulator:
         if batch.size >= limits.TARGET_BATCH_BYTES and queue.open is batch:
             queue.open = None
         batch.next_step = limits.TARGET_BATCH_BYTES
-        self._wake()
-
-    def _wake(self) -> None:
-        self._work.notify_all()
+        self._wakeups.put(None)
 
     def _wait_for_room(self, queue: PartitionQueue, size: int) -> bool:
         """Wait until ``size`` bytes are free. Return False if the caller has to make room, without the lock that it
@@ -274,7 +268,7 @@ class Accumulator:
         call = object()
         self._waiting |= {call}
         try:
-            self._wake()
+            self._wakeups.put(None)
             while self.used + size > self._limit:
                 self._block_until(deadline, queue, size)
                 if self.refusal is not None:
@@ -307,8 +301,10 @@ class Accumulator:
         Returns an empty list if nothing is due within ``longest`` seconds.
         """
         until = self._clock.monotonic() + longest
-        with self.lock:
-            while not self._forced:
+        while True:
+            with self.lock:
+                if self._forced:
+                    return None
                 due_in = self._due_in()
                 if due_in <= 0:
                     return self._take()
@@ -317,11 +313,17 @@ class Accumulator:
                 left = until - self._clock.monotonic()
                 if left <= 0:
                     return []
-                self._work.wait(min(due_in, left, LONGEST_IDLE_SECONDS))
-        return None
+            self._wait_for_wakeup(min(due_in, left))
+
+    def _wait_for_wakeup(self, seconds: float) -> None:
+        with suppress(Empty):
+            self._wakeups.get(True, clamp_timeout(seconds))
+            while True:
+                self._wakeups.get_nowait()
 
     def take(self) -> Drained:
         """Take all batches, due or not."""
+        self._wait_for_wakeup(0)  # where no sender takes them
         with self.lock:
             return self._take()
 
@@ -391,7 +393,7 @@ class Accumulator:
     def pause(self, seconds: float) -> bool:
         """Wait before a retry; return False, without waiting, if the producer is closed by force."""
         with self.lock:
-            return not self._work.wait_for(lambda: self._forced, seconds)
+            return not self._overdue.wait_for(lambda: self._forced, seconds)
 
     def resolve(self, batches: Sequence[PendingBatch], error: BaseException | None) -> None:
         """Mark these batches as committed (``error`` None) or failed, and run their callbacks.
@@ -437,7 +439,7 @@ class Accumulator:
             call = object()
             self._flushing |= {call}
             try:
-                self._wake()
+                self._wakeups.put(None)
                 done = self.changed.wait_for(lambda: all(batch.done for batch in batches), timeout)
             finally:
                 self._flushing -= {call}
@@ -454,14 +456,14 @@ class Accumulator:
             if not self._closing:
                 self.refusal = refusal
             self._closing = True
-            self._wake()
+            self._wakeups.put(None)
             self.changed.notify_all()
 
     def force_close(self) -> list[PendingBatch]:
         """Make the sender end now; return the unresolved batches, for the caller to fail."""
         with self.lock:
             self._forced = self._ended = True
-            self._work.notify_all()
+            self._wakeups.put(None)
             self._overdue.notify_all()
             return list(self.unfinished)
 
@@ -471,7 +473,7 @@ class Accumulator:
         Futures fail, without callbacks: in the parent the records are still in flight.
         """
         self.lock = threading.RLock()
-        for condition in (self.changed, self._work, self._overdue):
+        for condition in (self.changed, self._overdue):
             condition.lock = self.lock  # in place: futures have the condition too
         self.refusal = refusal
         self._closing = True
