@@ -23,6 +23,7 @@ from sparklog.client.producer.producer import Producer
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.errors import IllegalStateError, InvalidTxnStateError, KafkaTimeoutError, SparklogError
 from sparklog.protocol.decide.append import AppendRequest
+from sparklog.testing.faulty_store import SimulatedInterrupt
 from sparklog.testing.interrupts import count_points, interrupt
 from tests.crash.copies import copy_of
 from tests.crash.test_interrupts import (
@@ -306,6 +307,24 @@ def test_a_handler_may_call_a_transactional_producer(step: str, handler: Callabl
     producer.close(WAIT)
     for point in random.Random(step).sample(points, min(SAMPLE, len(points))):
         run_in_step(step, point, handler)
+
+
+def test_a_commit_of_nothing_that_was_interrupted_after_it_ended_may_be_repeated() -> None:
+    producer, steps = in_transaction(open_cluster(copy_of(built())), "begin")
+
+    def interrupt_after_the_step() -> None:
+        producer.flush(WAIT)  # a step that comes after the commit, if that is queued
+        raise SimulatedInterrupt
+
+    point, is_interrupted = 0, True
+    while is_interrupted:
+        steps["begin"]()
+        try:
+            is_interrupted = interrupt(steps["commit"], point, interrupt_after_the_step)
+        except SimulatedInterrupt:
+            producer.commit_transaction()
+        point += 1
+    producer.close(WAIT)
 
 
 def test_a_step_in_a_callback_says_so_at_once() -> None:
