@@ -3,27 +3,35 @@
 A start can fail ("can't start new thread": the process or its container has as many threads as it may have), and an
 interrupt can arrive in the middle of it. The call that needed the thread then fails, and the next one tries again.
 
-Rules: the work runs in one thread only, whatever happened to earlier starts.
+Rules: the work runs in one thread only, whatever happened to earlier starts. Whoever waits for its end holds no lock.
 Not for: calls with a deadline (``deadlines``).
 """
 
 from __future__ import annotations
 
+import _thread
 import threading
 from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
 
-from sparklog.client.producer.futures import clamp_timeout
+from sparklog.client.condition import Condition
 from sparklog.errors import SparklogError
+
+EXIT_SECONDS = 1.0
+"""The longest wait for a thread whose work is over: for the interpreter's own steps."""
 
 
 class BackgroundThread:
-    """Runs ``work`` in a daemon thread, once. Thread-safe."""
+    """Runs ``work`` in a daemon thread, once. Thread-safe. ``lock`` is not held during ``join``."""
 
-    def __init__(self, work: Callable[[], object], name: str) -> None:
+    def __init__(self, work: Callable[[], object], name: str, lock: Any = None) -> None:
         self._work = work
         self._name = name
         self._runners: dict[str, threading.Thread] = {}
         self._latest: threading.Thread | None = None
+        self._is_over = False
+        self._over = Condition(lock)
 
     @property
     def thread(self) -> threading.Thread | None:
@@ -38,7 +46,7 @@ class BackgroundThread:
             return
         self._latest = latest = threading.Thread(target=self._run, name=self._name, daemon=True)
         try:
-            latest.start()
+            start_thread(latest)
         except RuntimeError as error:
             raise SparklogError(
                 f"the thread {self._name} was not started: {error}; the process or its container has as many threads "
@@ -50,8 +58,10 @@ class BackgroundThread:
         thread = self.thread
         if thread is None or thread is threading.current_thread():
             return True
-        thread.join(clamp_timeout(seconds))
-        return not thread.is_alive()
+        if not self._over.wait_for(lambda: self._is_over, seconds):
+            return False
+        thread.join(EXIT_SECONDS if seconds is None else min(seconds, EXIT_SECONDS))
+        return True
 
     def _run(self) -> None:
         current = threading.current_thread()
@@ -60,6 +70,33 @@ class BackgroundThread:
                 self._work()
             finally:
                 self._work = _nothing  # it may refer to what refers to this
+                self._is_over = True
+                self._over.notify_all()
+
+
+def start_thread(thread: threading.Thread) -> None:
+    """Start the thread. Raises RuntimeError if the system starts none.
+
+    In the main thread another one does it: ``Thread.start`` waits for the new thread in Python code, and a signal's
+    handler that raises there would leave a lock held that the new thread waits for, or raise another error.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return thread.start()
+    outcome: SimpleQueue[BaseException | None] = SimpleQueue()
+
+    def start() -> None:
+        try:
+            thread.start()
+        except BaseException as error:
+            outcome.put(error)
+        else:
+            outcome.put(None)
+
+    _thread.start_new_thread(start, ())
+    error = outcome.get()
+    if error is not None:
+        raise error
+    return None
 
 
 def _nothing() -> None:

@@ -13,52 +13,88 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, wait
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
-from sparklog.client.background_thread import BackgroundThread
-from sparklog.client.producer.futures import clamp_timeout
+from sparklog.client.background_thread import BackgroundThread, start_thread
+from sparklog.client.condition import Condition
 from sparklog.errors import KafkaTimeoutError, SparklogError
 
 Result = TypeVar("Result")
 
+_CANCELLED = object()
 
-class Call(Future[Result]):
-    """One call, which ``run`` executes in some thread. ``cancel`` has no effect once it has begun. Thread-safe."""
 
-    def __init__(self, action: Callable[[], Result]) -> None:
-        super().__init__()
+class Call(Generic[Result]):
+    """One call, which ``run`` executes in some thread, once. ``cancel`` has no effect once it has begun. Thread-safe.
+
+    No lock guards it, so that no interrupt leaves one held: who runs it is decided by one step, ``setdefault``.
+    ``lock`` is one that a waiting thread may hold, and does not hold while it waits.
+    """
+
+    def __init__(self, action: Callable[[], Result], lock: Any = None) -> None:
         self._action = action
+        self._runner: dict[str, object] = {}
+        self._outcome: tuple[Result | None, BaseException | None] | None = None
+        self._ended = Condition(lock)
 
     def start(self) -> Call[Result]:
         """Run in a new thread, or in this one if the interpreter is shutting down and starts no threads."""
         try:
-            threading.Thread(target=self.run, name="sparklog-call", daemon=True).start()
+            start_thread(threading.Thread(target=self.run, name="sparklog-call", daemon=True))
         except RuntimeError:
             self.run()
         return self
 
     def run(self) -> None:
-        """Execute the call, unless it was cancelled, and keep its result or error."""
-        if not self.set_running_or_notify_cancel():
-            return
+        """Execute the call, unless it was cancelled or another thread does, and keep its result or error."""
+        me = object()
+        outcome: tuple[Result | None, BaseException | None]
         try:
-            self.set_result(self._action())
+            if self._runner.setdefault("runner", me) is not me:
+                return
+            outcome = self._action(), None
         except BaseException as error:
-            self.set_exception(error)
+            if self._runner.get("runner") is not me:
+                raise
+            outcome = None, error
+        self._outcome = outcome
+        self._ended.notify_all()
 
-    def wait(self, seconds: float) -> bool:
+    def cancel(self) -> bool:
+        """Let it never run, unless it has begun; return whether it will not run."""
+        return self._runner.setdefault("runner", _CANCELLED) is _CANCELLED
+
+    @property
+    def has_begun(self) -> bool:
+        return bool(self._runner)
+
+    def done(self) -> bool:
+        """Return whether it has ended."""
+        return self._outcome is not None
+
+    def wait(self, seconds: float | None) -> bool:
         """Wait at most ``seconds``; return whether it has ended."""
-        return bool(wait([self], clamp_timeout(seconds)).done)
+        return self._ended.wait_for(self.done, seconds)
+
+    def result(self) -> Result:
+        """Return the result of a call that has ended, or raise its error."""
+        assert self._outcome is not None
+        result, error = self._outcome
+        if error is not None:
+            raise error
+        return cast("Result", result)
 
 
-def call_within(seconds: float | None, action: Callable[[], Result], what: str) -> Result:
-    """Return the result of ``action``. Raises KafkaTimeoutError after ``seconds``; the action goes on in its thread."""
+def call_within(seconds: float | None, action: Callable[[], Result], what: str, lock: Any = None) -> Result:
+    """Return the result of ``action``. Raises KafkaTimeoutError after ``seconds``; the action goes on in its thread.
+
+    ``lock`` as for ``Call``.
+    """
     if seconds is None or seconds == math.inf:
         return action()
-    call = Call(action).start()
+    call = Call(action, lock).start()
     if not call.wait(seconds):
         raise timed_out(what, seconds)
     return call.result()
@@ -67,13 +103,14 @@ def call_within(seconds: float | None, action: Callable[[], Result], what: str) 
 class Repeatable(Generic[Result]):
     """A call shared by its callers, of which at most one runs at a time: threads do not pile up if the storage hangs.
 
-    Thread-safe.
+    Thread-safe. ``lock`` as for ``Call``.
     """
 
-    def __init__(self, action: Callable[[], Result], what: str) -> None:
+    def __init__(self, action: Callable[[], Result], what: str, lock: Any = None) -> None:
         self._action = action
         self._what = what
-        self._lock = threading.Lock()
+        self._lock = lock
+        self._choosing = threading.RLock()  # reentrant: a handler of a signal may call this within a call
         self._latest: Call[Result] | None = None
 
     def call_within(self, seconds: float, newer: bool = False) -> Result:
@@ -81,15 +118,15 @@ class Repeatable(Generic[Result]):
 
         With ``newer``, a call that has already ended is not used, since its result may be old: another one begins.
         """
-        with self._lock:
+        with self._choosing:
             call = self._latest
             if call is None or (newer and call.done()):
-                call = self._latest = Call(self._action).start()
+                call = self._latest = Call(self._action, self._lock)
+        if not call.has_begun:  # or the start by another caller was interrupted; it runs once
+            call.start()
         if not call.wait(seconds):
             raise timed_out(self._what, seconds)
-        with self._lock:
-            if self._latest is call:
-                self._latest = None
+        self._latest = None if self._latest is call else self._latest
         return call.result()
 
 
@@ -98,17 +135,18 @@ class InOrder:
     a caller does not arrive in the middle of a call.
 
     A caller that times out may keep the call and ask for its result later. Unlike an executor's thread, this one does
-    not keep the process alive. Only one thread may submit calls.
+    not keep the process alive. Only one thread may submit calls. ``lock`` as for ``Call``.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, lock: Any = None) -> None:
         self._name = name
-        self._begin()
-
-    def _begin(self) -> None:
-        calls: _Calls = SimpleQueue()
-        self._runner = _Runner(calls, BackgroundThread(partial(_run_calls, calls), self._name))
+        self._lock = lock
+        self._runner = self._new_runner()
         self._ended = False
+
+    def _new_runner(self) -> _Runner:
+        calls: _Calls = SimpleQueue()
+        return _Runner(calls, BackgroundThread(partial(_run_calls, calls), self._name))
 
     @property
     def runs_here(self) -> bool:
@@ -120,7 +158,7 @@ class InOrder:
 
         Raises KafkaTimeoutError after ``seconds``; an action that has not begun by then is never run.
         """
-        call = Call(action)
+        call = Call(action, self._lock)
         try:
             self._submit(call)
             if not call.wait(seconds):
@@ -131,23 +169,20 @@ class InOrder:
 
     def submit(self, action: Callable[[], Result]) -> Call[Result]:
         """Queue a call of ``action``, to run after the earlier ones."""
-        call = Call(action)
+        call = Call(action, self._lock)
         self._submit(call)
         return call
 
     def _submit(self, call: Call[Any]) -> None:
-        if self._ended:
-            self._runner.calls.put(None)  # again, after an interrupt in ``end``
-            self._begin()
-        try:
-            self._runner.thread.start()
-        except SparklogError:  # no thread can be started, perhaps since the interpreter is shutting down: run it here
-            call.run()
-            return
-        self._runner.calls.put(call)
+        if not self._ended:
+            _put(self._runner, call)
+        if self._ended:  # also if a handler of a signal has ended it since: the thread may not get to this call
+            later = self._new_runner()
+            _put(later, call)
+            later.calls.put(None)
 
     def end(self) -> None:
-        """End the thread after all queued calls. Calls submitted later get another one."""
+        """End the thread after all queued calls. A call that is submitted later gets a thread of its own."""
         self._ended = True
         self._runner.calls.put(None)
 
@@ -171,9 +206,19 @@ class _Runner(NamedTuple):
     thread: BackgroundThread
 
 
+def _put(runner: _Runner, call: Call[Any]) -> None:
+    try:
+        runner.thread.start()
+    except SparklogError:  # no thread can be started, perhaps since the interpreter is shutting down: run it here
+        call.run()
+        return
+    runner.calls.put(call)
+
+
 def _run_calls(calls: _Calls) -> None:
     while (call := calls.get()) is not None:
         call.run()
+        del call  # not kept while the thread waits for the next one: it may refer to its client
 
 
 def timed_out(what: str, seconds: float, then: str = "its outcome is unknown: try again") -> KafkaTimeoutError:

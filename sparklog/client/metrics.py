@@ -118,7 +118,7 @@ class Sensor:
 
     __slots__ = ("_clock", "_lock", "_windows")
 
-    def __init__(self, clock: Clock, lock: threading.Lock, settings: MetricSettings) -> None:
+    def __init__(self, clock: Clock, lock: threading.RLock, settings: MetricSettings) -> None:
         self._clock = clock
         self._lock = lock
         self._windows = Windows(settings.window_seconds, settings.samples, clock.monotonic())
@@ -156,13 +156,18 @@ class Sensor:
 
 
 class Metrics:
-    """The metrics of one client. Thread-safe."""
+    """The metrics of one client. Thread-safe.
 
-    def __init__(self, clock: Clock, settings: MetricSettings, client_id: str) -> None:
+    ``lock`` is the client's, so that a wait in a signal's handler can release it (``Condition``).
+    """
+
+    def __init__(
+        self, clock: Clock, settings: MetricSettings, client_id: str, lock: threading.RLock | None = None
+    ) -> None:
         self._clock = clock
         self._settings = settings
         self._tags = {"client-id": client_id}
-        self._lock = threading.Lock()
+        self.lock = threading.RLock() if lock is None else lock
         self._metrics: dict[MetricName, Metric] = {}
         self._reporters = [reporter() for reporter in settings.reporters] if settings.enabled else []
         for reporter in self._reporters:
@@ -171,12 +176,12 @@ class Metrics:
 
     def sensor(self) -> Sensor:
         """Return a new sensor with the windows of these metrics."""
-        return Sensor(self._clock, self._lock, self._settings)
+        return Sensor(self._clock, self.lock, self._settings)
 
     def add(self, group: str, name: str, description: str, measure: Callable[[], float], **tags: str) -> None:
         """Register a metric. It replaces one with the same group, name and tags."""
         metric = Metric(MetricName(name, group, description, {**self._tags, **tags}), measure)
-        with self._lock:
+        with self.lock:
             self._metrics[metric.metric_name] = metric
         for reporter in self._reporters:
             _notify(reporter, "metric_change", metric)
@@ -191,7 +196,7 @@ class Metrics:
 
     def raw(self) -> dict[MetricName, Metric]:
         """Return every metric by its name."""
-        with self._lock:
+        with self.lock:
             return dict(self._metrics) if self._settings.enabled else {}
 
     def close(self) -> None:

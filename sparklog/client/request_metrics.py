@@ -105,9 +105,17 @@ class StorageRequests:
 class ClientMetrics:
     """The metrics of one client: base of those of producers and consumers. Thread-safe."""
 
-    def __init__(self, clock: Clock, settings: MetricSettings | None, client_id: str, prefix: str) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        settings: MetricSettings | None,
+        client_id: str,
+        prefix: str,
+        lock: threading.RLock | None = None,
+    ) -> None:
         self._clock = clock
-        self._metrics = Metrics(clock, settings or MetricSettings(), client_id)
+        self._metrics = Metrics(clock, settings or MetricSettings(), client_id, lock)
+        self.lock = self._metrics.lock
         self.requests = StorageRequests(self._metrics, clock, prefix)
         self.values = self._metrics.values
         self.raw = self._metrics.raw

@@ -216,6 +216,18 @@ def commit_repeated(cluster: Coordinator) -> Iterator[Call]:
     expect_transaction(cluster, producer, True)
 
 
+def commit_nothing(cluster: Coordinator) -> Iterator[Call]:
+    """A transaction without records or offsets."""
+    producer, steps = in_transaction(cluster, "send 0")
+    ended: list[object] = []
+    yield lambda: ended.append(steps["commit"]())
+    if not ended:
+        producer.commit_transaction()
+    with pytest.raises(InvalidTxnStateError):
+        producer.commit_transaction()
+    expect_transaction(cluster, producer, False)
+
+
 def abort_repeated(cluster: Coordinator) -> Iterator[Call]:
     producer, _ = in_transaction(cluster, "commit")
     ended: list[object] = []
@@ -353,6 +365,7 @@ SCENARIOS: dict[str, Scenario] = {
     "init_transactions": init_transactions,
     **{f"{step}, then abort": aborted_at(step) for step in ("begin", "send 1", "flush", "offsets", "commit")},
     "commit, then commit": commit_repeated,
+    "commit of nothing": commit_nothing,
     "abort, then abort": abort_repeated,
     "abort, then commit": commit_after_abort,
     "close in a transaction": close_in_transaction,

@@ -51,7 +51,7 @@ STRUCTS: tuple[Any, ...] = (
     locations.Identity,
     locations.LatestCheck,
     owner_files.StoredOwner,
-    owner_files.RootFile,
+    owner_files.EpochFile,
     locations.AllowedLocations,
     mirror.MirrorFile,
 )

@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from sparklog.client.condition import Condition
 from sparklog.client.producer.batch_files import PartitionRun, write_files
-from sparklog.client.producer.futures import Condition
 from sparklog.client.producer.record_accumulator import PendingBatch
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.controller import LEASE_KEY, Controller

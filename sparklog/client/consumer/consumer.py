@@ -19,7 +19,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from sparklog.client.consumer.config import DEFAULT_CONFIG, consumer_config
 from sparklog.client.consumer.fetcher import Chunk, ReadAhead
@@ -48,7 +48,13 @@ from sparklog.client.consumer.subscription_state import (
 from sparklog.client.consumer.unknown_topics import UnknownTopics
 from sparklog.client.deadlines import Repeatable
 from sparklog.client.representation import Facts, Shown, join_names
-from sparklog.errors import InvalidArgumentTypeError, KafkaTimeoutError, OffsetOutOfRangeError, SparklogError
+from sparklog.errors import (
+    IllegalStateError,
+    InvalidArgumentTypeError,
+    KafkaTimeoutError,
+    OffsetOutOfRangeError,
+    SparklogError,
+)
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC, is_internal_topic
 from sparklog.protocol.state import State
 from sparklog.retry import is_transient, pauses_until, retry
@@ -64,6 +70,9 @@ MIN_POLL_SECONDS = 0.5
 
 ALL_BUFFERED = None
 """``max_records`` of ``poll_batches``: everything that has been read ahead."""
+
+
+Delivered = TypeVar("Delivered")
 
 
 class _Before(NamedTuple):
@@ -103,7 +112,7 @@ class Consumer(Shown, PositionCalls):
         self._metrics = ConsumerMetrics(self._clock, self._subscription, self._config)
         self._reader = ConsumerReader(self._coordinator)
         self._read_ahead = ReadAhead(self._coordinator, ConsumerReader(self._coordinator), self._config, self._metrics)
-        self._refresh_call = Repeatable(self._coordinator.refresh, "reading the commit log")
+        self._refresh_call = Repeatable(self._coordinator.refresh, "reading the commit log", self._metrics.lock)
         self._positions = Positions(
             self._coordinator,
             self._reader,
@@ -124,6 +133,8 @@ class Consumer(Shown, PositionCalls):
         self._assigned_at: State | None = None
         self._undelivered: list[Chunk] = []
         self._delivery: list[_Before] | None = None
+        self._is_delivering = False
+        """Whether a call is taking records, in whose middle this one may be called: by a handler or a deserializer."""
         self._closed_whole = False
         self._iterator: Iterator[ConsumerRecord] | None = None
         if topics:
@@ -262,25 +273,30 @@ class Consumer(Shown, PositionCalls):
             orders-0 [b'v']
         """
         limit = self._config.max_poll_records if max_records is None else as_positive("max_records", max_records)
-        with self._thread_guard.enter():
-            self._undo_interrupted()
-            records: dict[TopicPartition, list[ConsumerRecord]] = {}
-            ends: list[tuple[Chunk, int]] = []
-            chunks = self._poll(as_seconds(timeout_ms), limit, self._config.fetch_max_wait)
-            for number, chunk in enumerate(chunks):
-                if not chunk.batches.batch.num_rows:
-                    ends.append((chunk, chunk.batches.end_offset))
-                    continue
-                deserialized = self._deserialize_first(chunks[number:], chunks[:number])
-                if deserialized:
-                    records.setdefault(chunk.stream.topic_partition, []).extend(deserialized)
-                    ends.append((chunk, deserialized[-1].offset + 1))
-                if len(deserialized) < chunk.batches.batch.num_rows:
-                    break
-            self._note_positions(chunk for chunk, _ in ends)
-            for chunk, end in ends:
-                self._advance(chunk, end, update_offsets)
+        seconds = as_seconds(timeout_ms)
+        records = self._deliver(self._put_back, lambda: self._poll_records(seconds, limit, update_offsets))
         self._delivery = None  # an interrupt may come as the lock is left, and not from here to the return
+        return records
+
+    def _poll_records(
+        self, seconds: float, limit: int, update_offsets: bool
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        records: dict[TopicPartition, list[ConsumerRecord]] = {}
+        ends: list[tuple[Chunk, int]] = []
+        chunks = self._poll(seconds, limit, self._config.fetch_max_wait)
+        for number, chunk in enumerate(chunks):
+            if not chunk.batches.batch.num_rows:
+                ends.append((chunk, chunk.batches.end_offset))
+                continue
+            deserialized = self._deserialize_first(chunks[number:], chunks[:number])
+            if deserialized:
+                records.setdefault(chunk.stream.topic_partition, []).extend(deserialized)
+                ends.append((chunk, deserialized[-1].offset + 1))
+            if len(deserialized) < chunk.batches.batch.num_rows:
+                break
+        self._note_positions(chunk for chunk, _ in ends)
+        for chunk, end in ends:
+            self._advance(chunk, end, update_offsets)
         return records
 
     def poll_batches(self, timeout_ms: float = 0, max_records: int | None = ALL_BUFFERED) -> list[RecordBatches]:
@@ -293,15 +309,35 @@ class Consumer(Shown, PositionCalls):
         0 [b'v']
         """
         limit = None if max_records is None else as_positive("max_records", max_records)
-        with self._thread_guard.enter():
-            self._undo_interrupted()
-            chunks = self._poll(as_seconds(timeout_ms), limit)
-            batches = [chunk.batches for chunk in chunks if chunk.batches.batch.num_rows]
-            self._note_positions(chunks)
-            for chunk in chunks:
-                self._advance(chunk, chunk.batches.end_offset, True)
+        seconds = as_seconds(timeout_ms)
+        batches = self._deliver(self._put_back, lambda: self._poll_tables(seconds, limit))
         self._delivery = None  # as in poll
         return batches
+
+    def _poll_tables(self, seconds: float, limit: int | None) -> list[RecordBatches]:
+        chunks = self._poll(seconds, limit)
+        batches = [chunk.batches for chunk in chunks if chunk.batches.batch.num_rows]
+        self._note_positions(chunks)
+        for chunk in chunks:
+            self._advance(chunk, chunk.batches.end_offset, True)
+        return batches
+
+    def _deliver(self, prepare: Callable[[], None], take: Callable[[], Delivered]) -> Delivered:
+        """Return what ``take`` returns after ``prepare``; the caller sets ``_delivery`` to None as it gets it.
+
+        Raises IllegalStateError in a deserializer or a handler of a signal, while another call takes records.
+        """
+        outer, has_begun = self._is_delivering, False
+        try:
+            with self._thread_guard.enter():
+                if self._is_delivering and self._delivery is not None:
+                    raise IllegalStateError("records are being taken by the call of this consumer that this one is in")
+                self._undo_interrupted()
+                prepare()
+                outer, self._is_delivering, has_begun = self._is_delivering, True, True
+                return take()
+        finally:  # after the lock is left: a handler may be called as it is
+            self._is_delivering = outer if has_begun else self._is_delivering
 
     def has_caught_up(self) -> bool:
         """Return whether all records of the assigned partitions were returned, as of the last check for commits."""
@@ -316,7 +352,7 @@ class Consumer(Shown, PositionCalls):
     def _undo_interrupted(self) -> None:
         """If a call was interrupted (Ctrl-C, an alarm) after it took records, which its caller did not get, return to
         the positions before it, and read from there again."""
-        if self._delivery is None:
+        if self._delivery is None or self._is_delivering:
             return
         for before in reversed(self._delivery):
             before.moved.position, before.moved.epoch = before.position, before.epoch
@@ -330,7 +366,6 @@ class Consumer(Shown, PositionCalls):
 
     def _poll(self, timeout: float, limit: int | None, gather: float = 0.0) -> list[Chunk]:
         """Return chunks as soon as there are any, after waiting up to ``gather`` seconds more for further ones."""
-        self._put_back()
         deadline = self._clock.monotonic() + timeout
         work_deadline = deadline + max(MIN_POLL_SECONDS - timeout, 0)
         if self._group is not None:
@@ -489,10 +524,8 @@ class Consumer(Shown, PositionCalls):
 
     def _deliveries(self) -> Iterator[Iterator[ConsumerRecord]]:
         while not self._thread_guard.closed:
-            with self._thread_guard.enter():
-                self._undo_interrupted()
-                fetched = self._next_records()
-                self._delivery = None
+            fetched = self._deliver(self._drop_finished, self._next_records)
+            self._delivery = None
             if fetched is None:
                 return
             position, records = fetched
@@ -500,13 +533,12 @@ class Consumer(Shown, PositionCalls):
 
     def _next_records(self) -> tuple[PartitionPosition, list[ConsumerRecord]] | None:
         """Return the next records of one partition; the other chunks of the poll stay in ``_undelivered``."""
-        self._drop_finished()
-        self._delivery = []
         while True:
             if not self._undelivered:
                 self._undelivered = self._poll(self._config.consumer_timeout, self._config.max_poll_records)
             if not self._undelivered:
                 return None
+            self._delivery = []
             chunks, self._undelivered = self._undelivered, []
             first = chunks[0]
             if not first.batches.batch.num_rows:
@@ -538,7 +570,7 @@ class Consumer(Shown, PositionCalls):
     def _put_back(self) -> None:
         """Return unread records of the current iteration to the fetch buffer."""
         self._undo_interrupted()
-        if not self._undelivered:
+        if not self._undelivered or self._is_delivering:
             return
         self._delivery = []  # until all are back
         chunks, self._undelivered = self._undelivered, []
@@ -603,7 +635,13 @@ class Consumer(Shown, PositionCalls):
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, group: GroupSession
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         if offsets is None:
-            return group.positions()
+            positions = group.positions()
+            for before in self._delivery or ():  # the caller, a deserializer or a handler, has not got these records
+                if before.position is None:
+                    positions.pop(before.moved.topic_partition, None)
+                elif before.moved.topic_partition in positions:
+                    positions[before.moved.topic_partition] = OffsetAndMetadata(before.position, "", before.epoch)
+            return positions
         if not isinstance(offsets, Mapping):
             raise InvalidArgumentTypeError("offsets is a dict of OffsetAndMetadata by TopicPartition")
         return {
@@ -667,6 +705,7 @@ class Consumer(Shown, PositionCalls):
                 return
             try:
                 guard.closing, guard.closed = threading.get_ident(), True
+                self._is_delivering = False  # what a call that this interrupts has taken may never be processed
                 self._put_back()
                 if self._group is not None:
                     self._group.close(autocommit, seconds)

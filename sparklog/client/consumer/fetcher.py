@@ -17,17 +17,16 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
 from sparklog.client.background_thread import BackgroundThread
+from sparklog.client.condition import Condition
 from sparklog.client.consumer.config import ConsumerConfig
 from sparklog.client.consumer.metrics import ConsumerMetrics
 from sparklog.client.consumer.records import RecordBatches
-from sparklog.client.producer.futures import Condition
 from sparklog.client.reader import Bounds, Fetched, LogReader
 from sparklog.client.request_metrics import ROOT
 from sparklog.clock import Clock
@@ -81,7 +80,19 @@ class Chunk(NamedTuple):
 class Stream:
     """One partition that is read ahead: the next offset to read, and the buffered chunks."""
 
-    __slots__ = ("chunks", "end", "error", "is_log", "next", "paused", "reading", "size", "topic_id", "topic_partition")
+    __slots__ = (
+        "chunks",
+        "end",
+        "error",
+        "is_dropped",
+        "is_log",
+        "next",
+        "paused",
+        "reading",
+        "size",
+        "topic_id",
+        "topic_partition",
+    )
 
     def __init__(self, partition: TopicPartition, offset: int, paused: bool) -> None:
         self.topic_partition = partition
@@ -90,6 +101,7 @@ class Stream:
         self.chunks: deque[Chunk] = deque()
         self.size = 0
         self.topic_id = ""
+        self.is_dropped = False
         self.is_log = True
         self.reading: Iterator[Fetched] | None = None
         self.error: SparklogError | None = None
@@ -109,8 +121,8 @@ class ReadAhead:
         self._clock: Clock = coordinator.log.clock
         self._config = config
         self._metrics = metrics
-        self._lock = threading.RLock()
-        self._changed = Condition(self._lock)
+        self.lock = metrics.lock
+        self._changed = Condition(self.lock)
         self.streams: OrderedDict[TopicPartition, Stream] = OrderedDict()
         self._turns: deque[Stream] = deque()
         self.buffered_bytes = 0
@@ -122,7 +134,7 @@ class ReadAhead:
         self._failure: Exception | None = None
         self._next_warning = -math.inf
         self._next_slow_warning = -math.inf
-        self._thread = BackgroundThread(self._run, "sparklog-consumer-fetch")
+        self._thread = BackgroundThread(self._run, "sparklog-consumer-fetch", self.lock)
         self._checked_state = coordinator.state
         self.checks = 0
 
@@ -130,20 +142,20 @@ class ReadAhead:
 
     def read_from(self, partition: TopicPartition, offset: int, paused: bool = False) -> None:
         """Read this partition from ``offset`` on; its buffered records are dropped."""
-        with self._lock:
+        with self.lock:
             self._remove_stream(partition)
             self.streams[partition] = Stream(partition, offset, paused)
             self._wake_thread()
 
     def forget(self, *partitions: TopicPartition) -> None:
         """Stop reading these partitions, and drop their buffered records."""
-        with self._lock:
+        with self.lock:
             for partition in partitions:
                 self._remove_stream(partition)
 
     def pause(self, partition: TopicPartition, paused: bool) -> None:
         """Pause a partition: keep its buffered records, but neither return them nor read more. Or resume it."""
-        with self._lock:
+        with self.lock:
             if partition in self.streams:
                 self.streams[partition].paused = paused
                 self._wake_thread()
@@ -164,6 +176,7 @@ class ReadAhead:
     def _remove_stream(self, partition: TopicPartition) -> None:
         stream = self.streams.pop(partition, None)
         if stream is not None:
+            stream.is_dropped = True  # in the middle of a call, if a handler of a signal drops it
             self.buffered_bytes -= stream.size
 
     # -- taking records
@@ -175,7 +188,7 @@ class ReadAhead:
         """
         chunks: list[Chunk] = []
         left = max_records if max_records is not None else 2**62
-        with self._lock:
+        with self.lock:
             if self._failure is not None:
                 raise self._failure
             for stream in list(self.streams.values()):
@@ -186,7 +199,7 @@ class ReadAhead:
                 while stream.chunks and left > 0:
                     chunks.append(self._pop(stream, left))
                     left -= chunks[-1].batches.batch.num_rows
-                self.streams.move_to_end(stream.topic_partition)
+                self._move(stream, last=True)
             if not chunks:
                 self._raise_error()
             elif self._idle:
@@ -196,10 +209,10 @@ class ReadAhead:
         return chunks
 
     def _raise_error(self) -> None:
-        for stream in self.streams.values():
+        for stream in list(self.streams.values()):
             if stream.error is not None and not stream.paused and not stream.chunks:
                 error, stream.error = stream.error, None
-                self.streams.move_to_end(stream.topic_partition)
+                self._move(stream, last=True)
                 self._wake_thread()
                 raise error
 
@@ -212,25 +225,30 @@ class ReadAhead:
         self._add_size(stream, -first.size)
         return first
 
+    def _move(self, stream: Stream, last: bool) -> None:
+        """Let the others be read first, or this one; unless a handler of a signal has dropped it since."""
+        if stream.topic_partition in self.streams:
+            self.streams.move_to_end(stream.topic_partition, last=last)
+
     def _add_size(self, stream: Stream, size: int) -> None:
         stream.size += size
-        self.buffered_bytes += size
+        self.buffered_bytes += 0 if stream.is_dropped else size
 
     def give_back(self, chunk: Chunk, offset: int) -> None:
         """Return the unused records of a chunk, from ``offset`` on, to the front of the buffer."""
         stream, used = chunk.stream, chunk.batches.rows_before(offset)
-        with self._lock:
+        with self.lock:
             if self.streams.get(stream.topic_partition) is not stream or 0 < chunk.batches.batch.num_rows <= used:
                 return
             rest = chunk.split(used)[1] if used else chunk
             stream.chunks.appendleft(rest)
             self._add_size(stream, rest.size)
-            self.streams.move_to_end(stream.topic_partition, last=False)
+            self._move(stream, last=False)
 
     def wait(self, seen: State, timeout: float) -> bool:
         """Wait up to ``timeout`` seconds for records, a newer state than ``seen``, or ``wake``; return whether ``wake``
         ended the wait."""
-        with self._lock:
+        with self.lock:
             self._wait_until(
                 lambda: self._woken or self._failure or self._ready() or self._coordinator.state is not seen, timeout
             )
@@ -249,7 +267,7 @@ class ReadAhead:
             ended = self._woken or self._failure or self._closed or self._count_rows(rows) >= rows
             return ended or (caught_up and not self._check_requested)
 
-        with self._lock:
+        with self.lock:
             if not 0 < self._count_rows(rows) < rows:
                 return
             if not self._coordinator.was_checked_within(age):
@@ -266,18 +284,19 @@ class ReadAhead:
     def _count_rows(self, enough: int) -> int:
         """Return how many records can be taken; stops counting at ``enough``."""
         rows = 0
-        for chunk in (chunk for stream in self.streams.values() if not stream.paused for chunk in stream.chunks):
+        streams = list(self.streams.values())
+        for chunk in (chunk for stream in streams if not stream.paused for chunk in list(stream.chunks)):
             rows += int(chunk.batches.batch.num_rows)
             if rows >= enough:
                 break
         return rows
 
     def _ready(self) -> bool:
-        return any((stream.chunks or stream.error) and not stream.paused for stream in self.streams.values())
+        return any((stream.chunks or stream.error) and not stream.paused for stream in list(self.streams.values()))
 
     def has_caught_up(self) -> bool:
         """Return whether nothing is left to read or to take, as of the last check for commits."""
-        with self._lock:
+        with self.lock:
             return self._exhausted and not self._ready()
 
     def log_retry(self, error: Exception) -> None:
@@ -290,7 +309,7 @@ class ReadAhead:
 
     def wake(self) -> None:
         """End a wait immediately."""
-        with self._lock:
+        with self.lock:
             self._woken = True
             self._changed.notify_all()
 
@@ -301,7 +320,7 @@ class ReadAhead:
     def close(self, seconds: float = math.inf) -> None:
         """Stop reading and close the files, waiting up to ``seconds``; idempotent. A thread that still waits for the
         storage ends once that answers."""
-        with self._lock:
+        with self.lock:
             self._closed = True
             self.streams.clear()
             self._changed.notify_all()
@@ -315,7 +334,7 @@ class ReadAhead:
         try:
             self._read_ahead()
         except Exception as error:
-            with self._lock:
+            with self.lock:
                 self._failure = error
                 self._changed.notify_all()
 
@@ -331,7 +350,7 @@ class ReadAhead:
 
     def _wait_for_stream(self, seconds: float) -> bool:
         """Wait up to ``seconds`` for a stream to read or a requested check; return whether there is one."""
-        with self._lock:
+        with self.lock:
             self._idle = True
             self._wait_until(lambda: self._closed or self._check_requested or self._next_stream(), seconds)
             self._idle = False
@@ -350,7 +369,7 @@ class ReadAhead:
         except SparklogError as error:
             failure = error
         if requested:
-            with self._lock:  # the check that ``gather`` requested is done; the commits it found are read next
+            with self.lock:  # the check that ``gather`` requested is done; the commits it found are read next
                 self._check_requested = False
                 self._wake_thread()
         if failure is not None:
@@ -358,7 +377,7 @@ class ReadAhead:
         if self._coordinator.state is self._checked_state:
             return False
         self._checked_state = self._coordinator.state
-        with self._lock:
+        with self.lock:
             self._wake_thread()
         return True
 
@@ -378,7 +397,7 @@ class ReadAhead:
 
     def _read_one(self) -> bool:
         """Read one stored batch of the partition whose turn it is; return whether there was a partition to read."""
-        with self._lock:
+        with self.lock:
             stream = self._next_stream()
             if stream is None:
                 return False
@@ -390,13 +409,13 @@ class ReadAhead:
         except StorageUnavailableError as error:
             logger.warning("could not read %s, retrying: %s", stream.topic_partition, error)
             stream.reading = None
-            with self._lock:
+            with self.lock:
                 self._changed.wait(_RETRY_SECONDS)
         except SparklogError as error:
             stream.reading = None
             if self._reader.bounds(*stream.topic_partition) is not None:  # else its topic was deleted during the read
                 failure = error
-        with self._lock:
+        with self.lock:
             if self.streams.get(stream.topic_partition) is stream:
                 self._store(stream, chunk, failure)
         return True

@@ -15,13 +15,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 from sparklog.client.background_thread import BackgroundThread
+from sparklog.client.condition import Condition, Flag
 from sparklog.client.consumer.config import ConsumerConfig
 from sparklog.client.consumer.fetcher import ReadAhead
 from sparklog.client.consumer.metrics import ConsumerMetrics
@@ -29,13 +29,14 @@ from sparklog.client.consumer.records import ConsumerGroupMetadata, MemberState
 from sparklog.client.consumer.subscription_state import Subscription, run_to_end
 from sparklog.client.consumer.unknown_topics import unknown_as_timeout
 from sparklog.client.deadlines import Call, InOrder, timed_out
-from sparklog.client.producer.futures import Condition, Future, SendOutcome
+from sparklog.client.producer.futures import Future, SendOutcome
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.group_liveness import expire_dead_members
 from sparklog.coordinator.group_member import Change, GroupMember
 from sparklog.errors import (
     CommitFailedError,
     FencedInstanceIdError,
+    IllegalStateError,
     KafkaError,
     KafkaTimeoutError,
     SparklogError,
@@ -59,8 +60,8 @@ class CommitFuture(Future[Offsets]):
 
     __slots__ = ("_offsets",)
 
-    def __init__(self, offsets: Offsets) -> None:
-        self._outcome = SendOutcome(Condition())
+    def __init__(self, offsets: Offsets, lock: Any = None) -> None:
+        self._outcome = SendOutcome(Condition(lock))
         self._offsets = offsets
 
     def resolve(self, error: BaseException | None) -> None:
@@ -86,7 +87,7 @@ class _Heartbeats(NamedTuple):
     """A thread that sends heartbeats, and what ends it."""
 
     thread: BackgroundThread
-    stopping: threading.Event
+    stopping: Flag
 
 
 class GroupSession:
@@ -119,11 +120,13 @@ class GroupSession:
         self._listener_error: Exception | None = None
         self._calling: list[str] = []
         self._heartbeats = self._new_heartbeats()
-        self._abandoned = False
+        self._ended = False
+        """Whether the consumer was closed or garbage-collected: no thread sends heartbeats, no step joins from then on,
+        also none of a call that a handler of a signal, which has closed the consumer, has interrupted."""
         self._last_poll = float("inf")
         self._last_offsets: Offsets = {}
         self._next_auto_commit = self._clock.monotonic() + config.auto_commit_interval
-        self._calls = InOrder("sparklog-consumer-group")
+        self._calls = InOrder("sparklog-consumer-group", metrics.lock)
         self._step: _Step | None = None
         self._change: Change | None = None
         self._is_changing = False
@@ -191,7 +194,13 @@ class GroupSession:
         self, action: Callable[[], None], what: str, until: float, then: str = "the next poll continues with it"
     ) -> None:
         """Run a step. Raises KafkaTimeoutError after ``until``; ``_finish_step`` then waits for the step again."""
-        self._step = _Step(self._calls.submit(action), what, then)
+
+        def run() -> None:
+            if self._ended:  # a handler of a signal has closed the consumer since: it must not join again
+                raise IllegalStateError("this consumer is closed; create a new one")
+            action()
+
+        self._step = _Step(self._calls.submit(run), what, then)
         self._finish_step(until)
 
     def _finish_step(self, until: float) -> None:
@@ -347,7 +356,8 @@ class GroupSession:
         until = self._clock.monotonic() + seconds
         then = "if it fails, the group removes this member after its session timeout"
         try:
-            self._take_step(self._leave, "leaving", until, then)
+            self._step = _Step(self._calls.submit(self._leave), "leaving", then)
+            self._finish_step(until)
         except SparklogError as error:
             logger.warning("could not leave group %s: %s", self._config.group_id, error)
 
@@ -366,28 +376,28 @@ class GroupSession:
     # -- heartbeats
 
     def _start_heartbeats(self) -> None:
-        if self._heartbeats.stopping.is_set():
+        if self._heartbeats.stopping.is_set:
             self._heartbeats = self._new_heartbeats()
         self._heartbeats.thread.start()
 
     def _new_heartbeats(self) -> _Heartbeats:
-        stopping = threading.Event()
+        stopping = Flag()
         work = partial(self._run_heartbeats, stopping)
-        return _Heartbeats(BackgroundThread(work, "sparklog-consumer-heartbeat"), stopping)
+        return _Heartbeats(BackgroundThread(work, "sparklog-consumer-heartbeat", self._metrics.lock), stopping)
 
     def abandon(self) -> None:
         """Let the threads end soon, without a lock, a commit or leaving the group."""
-        self._abandoned = True
+        self._ended = True
         self._calls.end()
 
     def _stop_heartbeats(self, seconds: float) -> None:
         self._heartbeats.stopping.set()
         self._heartbeats.thread.join(seconds)
 
-    def _run_heartbeats(self, stopping: threading.Event) -> None:
+    def _run_heartbeats(self, stopping: Flag) -> None:
         interval = min(self._config.heartbeat_interval, self._config.max_poll_interval / 2)
-        while not stopping.wait(interval):
-            if self._abandoned:
+        while not stopping.wait(0 if self._ended else interval):
+            if self._ended:
                 return
             try:
                 late = self._clock.monotonic() - self._last_poll > self._config.max_poll_interval
@@ -466,7 +476,7 @@ class GroupSession:
 
     def commit_async(self, offsets: Offsets, callback: Callback | None) -> CommitFuture:
         """Commit in another thread; the callback runs within a later call of the consumer."""
-        future = CommitFuture(offsets)
+        future = CommitFuture(offsets, self._metrics.lock)
 
         def run() -> None:
             error: BaseException | None = None
@@ -524,9 +534,12 @@ class GroupSession:
             if self._subscription.manual or self._member.joined:  # else an interrupted call has committed and left
                 self.commit_last(autocommit and self._config.auto_commit, seconds)
         finally:
-            if self._subscription.automatic:
-                self.leave(seconds)
-            self._calls.end()
+            try:
+                if self._subscription.automatic:
+                    self.leave(seconds)
+            finally:
+                self._ended = True
+                self._calls.end()
 
 
 def _log_failure(offsets: Offsets, outcome: object) -> None:

@@ -61,7 +61,7 @@ class Positions:
     def __post_init__(self) -> None:
         self._unresolved: list[PartitionPosition] = []
         self._checked_state: State | None = None
-        self._lookup_calls = InOrder("sparklog-consumer-lookup")
+        self._lookup_calls = InOrder("sparklog-consumer-lookup", self._read_ahead.lock)
         self.stale = False
 
     def update(self, seconds: float) -> None:

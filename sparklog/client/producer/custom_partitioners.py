@@ -103,7 +103,7 @@ class StickyPartitioner(DefaultPartitioner):
     def __init__(self, ids: Ids | None = None) -> None:
         super().__init__(ids)
         self._sticky: dict[str, int] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def _without_key(self, topic: str, choices: Sequence[int]) -> int:
         with self._lock:

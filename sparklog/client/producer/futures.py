@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import functools
 import logging
-import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
+from sparklog.client.condition import Condition
 from sparklog.client.representation import Facts, Shown
 from sparklog.client.user_code import ends_program
 from sparklog.errors import IllegalStateError, KafkaTimeoutError, SparklogError
@@ -55,22 +54,6 @@ class RecordMetadata(NamedTuple):
     serialized_header_size: int
 
 
-class Condition(threading.Condition):
-    """A condition whose ``lock`` is entered in place of the condition itself.
-
-    Entering a ``threading.Condition`` runs Python code, so that an interrupt (Ctrl-C, an alarm) can arrive after it has
-    the lock and before the block that releases it. Entering a lock does not.
-    """
-
-    def __init__(self, lock: Any = None) -> None:
-        self.lock = threading.RLock() if lock is None else lock
-        super().__init__(self.lock)
-
-
-def _lock_of(condition: threading.Condition) -> AbstractContextManager[Any]:
-    return condition.lock if isinstance(condition, Condition) else condition
-
-
 class SendOutcome:
     """Shared completion state of the records of one batch: pending, committed or failed. Thread-safe.
 
@@ -80,7 +63,7 @@ class SendOutcome:
 
     __slots__ = ("callbacks", "condition", "done", "error", "in_transaction")
 
-    def __init__(self, condition: threading.Condition) -> None:
+    def __init__(self, condition: Condition) -> None:
         self.condition = condition
         self.done = False
         self.error: BaseException | None = None
@@ -94,20 +77,22 @@ class SendOutcome:
         """
         if self.done:
             return True
-        with _lock_of(self.condition):
-            if timeout is None and self.in_transaction and not self.done:
-                raise IllegalStateError(
-                    "the record is in an open transaction, and its offset is known only after the commit: call "
-                    "commit_transaction() first, or wait in another thread with a timeout"
-                )
-            return self.condition.wait_for(lambda: self.done, clamp_timeout(timeout))
+        if timeout is None and self.in_transaction and not self.done:
+            raise IllegalStateError(
+                "the record is in an open transaction, and its offset is known only after the commit: call "
+                "commit_transaction() first, or wait in another thread with a timeout"
+            )
+        return self.condition.wait_for(lambda: self.done, timeout)
 
     def call_when_done(self, callback: Callable[[], None]) -> None:
         """Run ``callback`` when this is done: now, or in the thread that resolves it."""
-        with _lock_of(self.condition):
-            if not self.done:
-                self.callbacks.append(callback)
-                return
+        self.callbacks.append(callback)
+        if not self.done:
+            return
+        try:
+            self.callbacks.remove(callback)
+        except ValueError:  # the thread that has resolved it calls it
+            return
         try:
             callback()
         except Exception:
@@ -115,20 +100,18 @@ class SendOutcome:
 
     def resolve(self, error: BaseException | None) -> None:
         """Mark this as committed (``error`` None) or failed, and run the callbacks. Called without holding the lock."""
-        with _lock_of(self.condition):
-            self.error, self.done = error, True
-            self.condition.notify_all()
+        self.error, self.done = error, True
+        self.condition.notify_all()
         call_all(self.each_callback())
 
     def each_callback(self) -> Iterator[Callable[[], None]]:
         """Take the callbacks one by one, so that an interrupt loses none that was not called; for ``call_all``."""
         while self.callbacks:
-            yield self.callbacks.pop(0)
-
-
-def clamp_timeout(timeout: float | None) -> float | None:
-    """Return the timeout, at most the longest that a lock accepts: programs pass infinity for no limit."""
-    return None if timeout is None else min(timeout, threading.TIMEOUT_MAX)
+            try:
+                callback = self.callbacks.pop(0)
+            except IndexError:  # ``call_when_done`` has taken it
+                return
+            yield callback
 
 
 def call_all(callbacks: Iterable[Callable[[], None]]) -> None:
@@ -231,24 +214,26 @@ def _ignore(_: object) -> None:
     """Discard what a callback returns."""
 
 
+Sizes = tuple[Sequence[int] | None, Sequence[int] | None, Sequence[int] | None]
+"""The bytes of keys, values and headers, -1 for none: an item for each record, or None if no record has any."""
+
+
 class RecordBatchResult(SendOutcome):
     """The outcome of the records of one batch, which get consecutive offsets starting at ``base_offset``.
 
-    ``stamps`` are microseconds since the epoch; ``sizes`` are the bytes of keys, values and headers, -1 for none. Both
-    are sequences with an item for each record, or None if no record has any. ``followers`` are outcomes that depend on
-    this one.
+    ``stamps`` are microseconds since the epoch, one a record. ``followers`` are outcomes that depend on this one.
     """
 
     __slots__ = ("append_time_ms", "base_offset", "followers", "sizes", "stamps", "topic_partition")
 
-    def __init__(self, condition: threading.Condition, topic_partition: TopicPartition) -> None:
+    def __init__(self, condition: Condition, topic_partition: TopicPartition) -> None:
         super().__init__(condition)
         self.topic_partition = topic_partition
         self.base_offset = -1
         self.append_time_ms = -1
         self.followers: list[SendOutcome] = []
         self.stamps: array[int] = array("q")
-        self.sizes: tuple[Sequence[int] | None, Sequence[int] | None, Sequence[int] | None] = (None, None, None)
+        self.sizes: Sizes = (None, None, None)
 
     def metadata(self, index: int) -> RecordMetadata:
         """Return the metadata of the record at this index in the batch."""
@@ -290,7 +275,7 @@ class FutureOffsets(Future[list[OffsetRange]]):
 
     __slots__ = ("_parts",)
 
-    def __init__(self, condition: threading.Condition) -> None:
+    def __init__(self, condition: Condition) -> None:
         self._outcome = SendOutcome(condition)
         self._parts: list[tuple[RecordBatchResult, int]] = []
 
@@ -307,14 +292,12 @@ class FutureOffsets(Future[list[OffsetRange]]):
 
     def watch(self) -> FutureOffsets:
         """Resolve when all parts are resolved, with the first error if there is one."""
-        left = [len(self._parts)]
+        left = [None] * len(self._parts)
 
         def part_done() -> None:
-            with _lock_of(self._outcome.condition):
-                left[0] -= 1
-                if left[0] > 0:
-                    return
-            self._outcome.resolve(next((part.error for part, _ in self._parts if part.error is not None), None))
+            left.pop()  # one call of C: two threads may resolve parts, and one of them finds none left
+            if not left:
+                self._outcome.resolve(next((part.error for part, _ in self._parts if part.error is not None), None))
 
         if not self._parts:
             self._outcome.done = True

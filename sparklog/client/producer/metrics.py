@@ -37,7 +37,7 @@ class ProducerMetrics(ClientMetrics):
         settings: MetricSettings | None = None,
         client_id: str = "",
     ) -> None:
-        super().__init__(clock, settings, client_id, "producer")
+        super().__init__(clock, settings, client_id, "producer", accumulator.lock)
         metrics = self._metrics
         self._accumulator = accumulator
         self._buffer_memory = buffer_memory

@@ -22,9 +22,10 @@ import operator
 import os
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from sparklog import limits
 from sparklog.client.config import build_shown_config
@@ -33,7 +34,7 @@ from sparklog.client.metrics import metric_settings
 from sparklog.client.producer.cluster_metadata import ClusterMetadata
 from sparklog.client.producer.config import DEFAULT_CONFIG, producer_config
 from sparklog.client.producer.custom_partitioners import ChoosePartition
-from sparklog.client.producer.futures import FutureOffsets, FutureRecordMetadata, RecordBatchResult, clamp_timeout
+from sparklog.client.producer.futures import FutureOffsets, FutureRecordMetadata, RecordBatchResult
 from sparklog.client.producer.metrics import ProducerMetrics
 from sparklog.client.producer.record_accumulator import RECORD_OVERHEAD_BYTES, Accumulator, PartitionQueue
 from sparklog.client.producer.sender import Sender
@@ -84,6 +85,8 @@ second for each; a commit to an object store may take longer."""
 LONGEST_TOPIC_PAUSE_SECONDS = 1.0
 """The longest back-off between two lookups of a topic that does not exist yet."""
 
+Found = TypeVar("Found")
+
 _open_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
 _dropped: dict[threading.Thread, Accumulator] = {}
 """The threads of producers that were garbage-collected, and the accumulators they still drain."""
@@ -126,7 +129,6 @@ class Producer(Shown):
         if config.transactional_id:
             self._transactions = Transactions(coordinator, config, self._accumulator, self._topics, self._metrics)
         self._serializes = config.serialize_key is not None or config.serialize_value is not None
-        self._lock = threading.Lock()
         self._closed = False
         self._closed_whole = False  # a close that was interrupted has to be finished
         self._forked = False
@@ -292,7 +294,7 @@ class Producer(Shown):
             left = max(deadline - clock.monotonic(), 0)
             try:
                 with self._metrics.requests.at_root():
-                    metadata = call_within(left, lambda: self._topics.find(topic), f"looking up topic {topic!r}")
+                    metadata = self._look_up(left, partial(self._topics.find, topic), topic)
                 self._metrics.metadata_read()
                 return metadata
             except UnknownTopicOrPartitionError as error:
@@ -313,7 +315,10 @@ class Producer(Shown):
         """Return a topic's current metadata, None if it was deleted; read the storage if the metadata are too old."""
         if not self._topics.is_old(topic):
             return self._topics.check(topic)
-        return call_within(self._config.max_block, lambda: self._topics.check(topic), f"looking up topic {topic!r}")
+        return self._look_up(self._config.max_block, partial(self._topics.check, topic), topic)
+
+    def _look_up(self, seconds: float, look: Callable[[], Found], topic: object) -> Found:
+        return call_within(seconds, look, f"looking up topic {topic!r}", self._accumulator.lock)
 
     def _next_sticky(self, metadata: TopicMetadata, size: int) -> PartitionQueue:
         metadata = self._check_topic(metadata.name) or metadata
@@ -335,9 +340,8 @@ class Producer(Shown):
         return queue
 
     def _start(self) -> None:
-        with self._lock:
-            if not self._closed and self._transactions is None:
-                self._sender.start()
+        if not self._closed and self._transactions is None:
+            self._sender.start()
 
     # -- waiting
 
@@ -367,11 +371,8 @@ class Producer(Shown):
         if self._closed_whole or self._forked:
             return
         self._accumulator.close(_closed)
-        with self._lock:
-            self._closed = True  # no thread is started from here on
-        thread = self._sender.thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(clamp_timeout(timeout))
+        self._closed = True  # no thread is started from here on
+        self._sender.join(timeout)
         left = self._accumulator.force_close()
         if self._transactions is not None:
             transactions, reason = self._transactions, _not_sent(timeout)
@@ -385,8 +386,7 @@ class Producer(Shown):
             self._accumulator.resolve(left, _not_sent(timeout))
         self._metrics.close()
         _open_producers.discard(self)
-        with self._lock:
-            is_first, self._closed_whole = not self._closed_whole, True
+        is_first, self._closed_whole = not self._closed_whole, True
         if is_first:
             self._config.close_serializers()
 
@@ -405,8 +405,7 @@ class Producer(Shown):
             for ended in [dropped for dropped in list(_dropped) if not dropped.is_alive()]:
                 _dropped.pop(ended, None)
             _dropped[thread] = self._accumulator
-            if thread is not threading.current_thread():
-                thread.join(DROP_TIMEOUT_SECONDS)
+            self._sender.join(DROP_TIMEOUT_SECONDS)
         self._config.close_serializers()
 
     # -- transactions
@@ -482,8 +481,8 @@ class Producer(Shown):
     def bootstrap_connected(self) -> bool:
         """Return whether the cluster can be read now."""
         self._refuse_after_fork()
-        try:
-            self._coordinator.refresh()
+        try:  # not in this thread: a handler of a signal may wait for one that needs the locks of reading
+            call_within(self._config.max_block, self._coordinator.refresh, "reading the commit log")
         except SparklogError:
             return False
         return True
@@ -541,7 +540,6 @@ def _close_all_at_exit() -> None:
 def _abandon_in_child() -> None:
     """Close all producers in a forked child: their threads are not here, and their records are the parent's to send."""
     for producer in list(_open_producers):
-        producer._lock = threading.Lock()
         producer._closed = producer._forked = True
         producer._accumulator.abandon_after_fork(_of_another_process)
     for accumulator in _dropped.values():

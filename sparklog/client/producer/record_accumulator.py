@@ -5,9 +5,11 @@ until the sender drains it or it has ``limits.TARGET_BATCH_BYTES``. As soon as a
 batches of all partitions, to publish them in one commit.
 
 Rules: a single lock, held for microseconds, and never during a write. A record is in a batch once ``rows`` counts it:
-whatever an interrupt (Ctrl-C, an alarm) left behind it is cut off by the next append and by the sender. A batch without
-rows is never sent or waited for. Memory is counted from ``append`` until the
-records are committed or have failed; an append waits while none is free. Nothing is due before ``linger``, unless a
+whatever an interrupt (Ctrl-C, an alarm) left behind it is cut off by the next append. A signal handler may interrupt a
+method at any call, and call others of the same producer before it returns, also ones that wait, during which the lock
+is free: what depends on nothing having changed is done in statements without a call, between which no handler runs. A
+batch without rows is never sent or waited for. Memory is counted from ``append`` until
+the records are committed or have failed; an append waits while none is free. Nothing is due before ``linger``, unless a
 batch has ``batch_size`` bytes, memory is scarce, or the producer is flushed or closed.
 
 Not for: storage, sequences, transactions.
@@ -17,14 +19,18 @@ from __future__ import annotations
 
 import math
 import threading
+from array import array
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 
 import pyarrow as pa
 
 from sparklog import limits
+from sparklog.client.condition import Condition, clamp_timeout
 from sparklog.client.producer.config import ProducerConfig
-from sparklog.client.producer.futures import Condition, FutureRecordMetadata, RecordBatchResult, call_all, clamp_timeout
+from sparklog.client.producer.futures import FutureRecordMetadata, RecordBatchResult, call_all
 from sparklog.clock import Clock
 from sparklog.errors import KafkaTimeoutError, MessageSizeTooLargeError
 from sparklog.records.record_checks import Headers
@@ -33,24 +39,58 @@ from sparklog.types import TopicPartition
 RECORD_OVERHEAD_BYTES = 100
 """bytes counted for a waiting record on top of its key, value and headers: about what Python needs for it."""
 
-LONGEST_IDLE_SECONDS = 60.0
-"""seconds after which an idle sender checks whether it was closed: a producer may be garbage-collected in the sender's
-own thread just before it waits, and the notification is then lost."""
-
-
 LONGEST_WAIT_SECONDS = 3600.0
 """seconds after which the thread that fails overdue batches looks again, however long ``delivery_timeout_ms`` is."""
+
+
+class RecordLists:
+    """The records of a batch by column; ``keys`` and ``header_list`` are None as long as no record has any.
+
+    ``stamps`` are microseconds. ``attempts`` counts the appends that were begun: if the batch has fewer rows, some were
+    interrupted, and any of the lists may be longer.
+    """
+
+    __slots__ = ("attempts", "header_list", "keys", "stamps", "values")
+
+    def __init__(self) -> None:
+        self.attempts = 0
+        self.values: list[bytes | None] = []
+        self.stamps = array("q")
+        self.keys: list[bytes | None] | None = None
+        self.header_list: list[Headers | None] | None = None
+
+    def add_rare(self, attempt: int, index: int, key: bytes | None, headers: Headers | None) -> None:
+        """Add the key and headers of the record at ``index``, if any record of the batch has one.
+
+        Does nothing once a handler's append has followed this attempt: the rows are others then.
+        """
+        if self.attempts == attempt and (key is not None or self.keys is not None):
+            if self.keys is None:
+                self.keys = [None] * index
+            self.keys.append(key)
+        if self.attempts == attempt and (headers or self.header_list is not None):
+            if self.header_list is None:
+                self.header_list = [None] * index
+            self.header_list.append(headers or None)
+
+    def copy(self, rows: int) -> RecordLists:
+        """Return the first ``rows`` records, in lists of their own."""
+        copied = RecordLists()
+        copied.values, copied.stamps = self.values[:rows], self.stamps[:rows]
+        copied.keys = None if self.keys is None else self.keys[:rows]
+        copied.header_list = None if self.header_list is None else self.header_list[:rows]
+        return copied
 
 
 class PendingBatch(RecordBatchResult):
     """Records of one partition that become one record batch, and their outcome.
 
-    ``keys`` and ``header_list`` are None as long as no record has any. A batch made of Arrow columns has ``columns``,
-    of the file's types, in place of lists. ``rows`` is how many records it has: lists may be longer after an
-    interrupted append. ``size`` is in bytes, as counted against ``buffer_memory``.
+    Records are added to ``open`` until the batch is taken; then it is None, and ``lists`` has them. A batch made of
+    Arrow columns has ``columns``, of the file's types, in place of lists. ``rows`` is how many records it has. ``size``
+    is in bytes, as counted against ``buffer_memory``.
     """
 
-    __slots__ = ("columns", "created", "header_list", "keys", "next_step", "rows", "size", "values")
+    __slots__ = ("columns", "created", "lists", "next_step", "open", "rows", "size")
 
     def __init__(self, condition: Condition, topic_partition: TopicPartition, created: float, full: int) -> None:
         super().__init__(condition, topic_partition)
@@ -58,30 +98,16 @@ class PendingBatch(RecordBatchResult):
         self.next_step = full
         self.size = 0
         self.rows = 0
-        self.values: list[bytes | None] = []
-        self.keys: list[bytes | None] | None = None
-        self.header_list: list[Headers | None] | None = None
+        self.open: RecordLists | None = RecordLists()
+        self.lists: RecordLists | None = None
         self.columns: pa.RecordBatch | None = None
 
-    def cut(self) -> None:
-        """Remove what an interrupted append has left: every list has ``rows`` items afterwards.
-
-        ``values`` is filled first and cut last: while it has ``rows`` items, so have the others.
-        """
-        for column in (self.stamps, self.keys, self.header_list, self.values):
-            if column is not None:
-                del column[self.rows :]
-
-    def add_rare(self, index: int, key: bytes | None, headers: Headers | None) -> None:
-        """Add the key and headers of the record at ``index``, if any record of the batch has one."""
-        if key is not None or self.keys is not None:
-            if self.keys is None:
-                self.keys = [None] * index
-            self.keys.append(key)
-        if headers or self.header_list is not None:
-            if self.header_list is None:
-                self.header_list = [None] * index
-            self.header_list.append(headers or None)
+    def take(self) -> None:
+        """End the batch: what an append that is interrupted now adds later gets into lists that nobody reads."""
+        if self.open is not None:
+            self.lists = self.open.copy(self.rows)
+            self.stamps = self.lists.stamps
+            self.open = None
 
 
 @dataclass(eq=False, slots=True)
@@ -108,13 +134,14 @@ class Accumulator:
         self.lock = threading.RLock()
         self.changed = Condition(self.lock)
         """Notified when batches are resolved or memory is freed."""
-        self._work = Condition(self.lock)
+        self._wakeups: SimpleQueue[None] = SimpleQueue()
+        """What the sender waits for. To put one is one call of C: no interrupt comes between a change and it."""
         self._overdue = Condition(self.lock)
         self.refusal: Callable[[], Exception] | None = None
         self.make_room: Callable[[], None] | None = None
         """Frees memory where no sender does; the thread that waits for memory calls it, without the lock."""
         self.used = 0
-        self._waiting: set[int] = set()
+        self._waiting: set[object] = set()
         self.unfinished: set[PendingBatch] = set()
         self.in_transaction = False
         self._config = config
@@ -123,15 +150,14 @@ class Accumulator:
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._filled: dict[PartitionQueue, None] = {}
         self._full = False
-        self._idle = False
-        self._flushing: set[int] = set()
+        self._flushing: set[object] = set()
         self._closing = False
         self._forced = False
         self._ended = False
 
     @property
     def waiting_threads(self) -> int:
-        """The threads that wait for memory."""
+        """The calls that wait for memory."""
         return len(self._waiting)
 
     def queue(self, topic_partition: TopicPartition) -> PartitionQueue:
@@ -159,20 +185,30 @@ class Accumulator:
                 if self.refusal is not None:
                     raise self.refusal()
                 if self.used + size <= self._limit or self._wait_for_room(queue, size):
-                    batch = queue.open
-                    if batch is None:
-                        batch = self._open(queue)
-                    values = batch.values
-                    index = batch.rows
-                    if len(values) != index:
-                        batch.cut()
-                    values.append(value)
-                    batch.stamps.append(stamp * 1000)
-                    if key is not None or headers or batch.keys is not None or batch.header_list is not None:
-                        batch.add_rare(index, key, headers)
-                    self.used += size
-                    batch.size += size
-                    batch.rows = index + 1  # from here on the record is in the batch
+                    batch = queue.open or self._open(queue)
+                    lists, index, added = batch.open, batch.rows, False
+                    if lists is None:  # a handler's call has had it taken
+                        continue
+                    if lists.attempts != index:  # appends were interrupted: cut off what they have left, without a call
+                        del lists.values[index:], lists.stamps[index:]
+                        if lists.keys is not None:
+                            del lists.keys[index:]
+                        if lists.header_list is not None:
+                            del lists.header_list[index:]
+                    lists.attempts = attempt = lists.attempts + 1
+                    lists.values.append(value)
+                    lists.stamps.append(stamp * 1000)
+                    if key is not None or headers or lists.keys is not None or lists.header_list is not None:
+                        lists.add_rare(attempt, index, key, headers)
+                    # One statement, so that no handler comes in between: the record is in the batch, and is counted,
+                    # unless a handler has sent, had the batch taken or closed the producer since it was begun.
+                    batch.rows, batch.size, self.used, added = (
+                        (index + 1, batch.size + size, self.used + size, True)
+                        if lists.attempts == attempt and batch.open is lists and self.refusal is None
+                        else (batch.rows, batch.size, self.used, False)
+                    )
+                    if not added:
+                        continue
                     if batch.size >= batch.next_step:
                         self._fill(queue, batch)
                     return FutureRecordMetadata(batch, index)
@@ -193,39 +229,28 @@ class Accumulator:
             self._call_make_room()
 
     def _open(self, queue: PartitionQueue, columns: pa.RecordBatch | None = None) -> PendingBatch:
-        """Begin a batch, with these columns or open for records.
-
-        The last step makes it usable. An interrupt before that leaves a batch without rows, or less, which the sender
-        drops.
-        """
+        """Begin a batch, with these columns or open for records. Its last record is in it, and counted, as it gets into
+        the queue."""
         batch = PendingBatch(self.changed, queue.topic_partition, self._clock.monotonic(), self._config.batch_size)
         batch.in_transaction = self.in_transaction
-        self._filled[queue] = None
-        self._wake()
-        queue.batches.append(batch)
-        self.unfinished.add(batch)
-        if columns is None:
-            queue.open = batch
-            return batch
-        queue.open = None  # later records begin another batch, which keeps the order
         batch.columns = columns
-        batch.size = columns.nbytes
+        if columns is not None:
+            batch.open, batch.size, batch.rows = None, columns.nbytes, columns.num_rows
+        queue.batches += [batch]  # from here on without a call
+        self._filled[queue] = None
         self.used += batch.size
-        batch.rows = columns.num_rows
+        self.unfinished |= {batch}
+        queue.open = batch if columns is None else None  # the records after columns begin another batch
+        self._wakeups.put(None)
         return batch
 
     def _fill(self, queue: PartitionQueue, batch: PendingBatch) -> None:
         """Mark a batch that reached its next threshold: it is due, or so large that the next record begins another."""
         self._full = True
-        if batch.size >= limits.TARGET_BATCH_BYTES:
+        if batch.size >= limits.TARGET_BATCH_BYTES and queue.open is batch:
             queue.open = None
-        self._wake()
         batch.next_step = limits.TARGET_BATCH_BYTES
-
-    def _wake(self) -> None:
-        if self._idle:
-            self._work.notify()
-            self._idle = False
+        self._wakeups.put(None)
 
     def _wait_for_room(self, queue: PartitionQueue, size: int) -> bool:
         """Wait until ``size`` bytes are free. Return False if the caller has to make room, without the lock that it
@@ -240,16 +265,16 @@ class Accumulator:
         if self.make_room is not None:
             return False
         deadline = self._clock.monotonic() + self._config.max_block
-        me = threading.get_ident()
+        call = object()
+        self._waiting |= {call}
         try:
-            self._waiting.add(me)
-            self._wake()
+            self._wakeups.put(None)
             while self.used + size > self._limit:
                 self._block_until(deadline, queue, size)
                 if self.refusal is not None:
                     raise self.refusal()
         finally:
-            self._waiting.discard(me)
+            self._waiting -= {call}
         return True
 
     def _call_make_room(self) -> None:
@@ -276,8 +301,10 @@ class Accumulator:
         Returns an empty list if nothing is due within ``longest`` seconds.
         """
         until = self._clock.monotonic() + longest
-        with self.lock:
-            while not self._forced:
+        while True:
+            with self.lock:
+                if self._forced:
+                    return None
                 due_in = self._due_in()
                 if due_in <= 0:
                     return self._take()
@@ -286,13 +313,17 @@ class Accumulator:
                 left = until - self._clock.monotonic()
                 if left <= 0:
                     return []
-                self._idle = True
-                self._work.wait(min(due_in, left, LONGEST_IDLE_SECONDS))
-                self._idle = False
-        return None
+            self._wait_for_wakeup(min(due_in, left))
+
+    def _wait_for_wakeup(self, seconds: float) -> None:
+        with suppress(Empty):
+            self._wakeups.get(True, clamp_timeout(seconds))
+            while True:
+                self._wakeups.get_nowait()
 
     def take(self) -> Drained:
         """Take all batches, due or not."""
+        self._wait_for_wakeup(0)  # where no sender takes them
         with self.lock:
             return self._take()
 
@@ -300,8 +331,8 @@ class Accumulator:
         taken: Drained = []
         for queue in self._filled:
             for batch in queue.batches:
+                batch.take()
                 if not batch.rows:  # an append was interrupted before its first record was in it
-                    self.used -= batch.size
                     self.unfinished.discard(batch)
             batches = [batch for batch in queue.batches if batch.rows]
             if batches:
@@ -329,6 +360,8 @@ class Accumulator:
             expired: list[PendingBatch] = []
             for queue in self._filled:
                 old = [batch for batch in queue.batches if batch.created <= oldest]
+                for batch in old:
+                    batch.take()
                 if old:
                     queue.batches = [batch for batch in queue.batches if batch.created > oldest]
                     queue.open = queue.batches[-1] if queue.open in queue.batches else None
@@ -360,9 +393,7 @@ class Accumulator:
     def pause(self, seconds: float) -> bool:
         """Wait before a retry; return False, without waiting, if the producer is closed by force."""
         with self.lock:
-            if seconds > 0 and not self._forced:
-                self._work.wait(seconds)
-            return not self._forced
+            return not self._overdue.wait_for(lambda: self._forced, seconds)
 
     def resolve(self, batches: Sequence[PendingBatch], error: BaseException | None) -> None:
         """Mark these batches as committed (``error`` None) or failed, and run their callbacks.
@@ -378,7 +409,7 @@ class Accumulator:
                     self.used, batch.size = self.used - batch.size, 0
                     self.unfinished.discard(batch)
                 if not self.unfinished:
-                    self.used = 0  # an interrupted append may have counted a record that is in no batch
+                    self.used = 0  # an interrupted append may have counted columns that are in no batch
             finally:
                 self.changed.notify_all()
         call_all(callback for batch in batches if batch.callbacks for callback in batch.each_callback())
@@ -402,16 +433,16 @@ class Accumulator:
     def flush(self, timeout: float | None) -> None:
         """Wait until every record appended before is resolved. Raises KafkaTimeoutError after ``timeout`` seconds."""
         with self.lock:
-            batches = [batch for batch in self.unfinished if batch.rows]
-            for queue in self._filled:
+            batches = [batch for batch in list(self.unfinished) if batch.rows]
+            for queue in list(self._filled):
                 queue.open = None  # records appended from now on are not waited for
-            me = threading.get_ident()
+            call = object()
+            self._flushing |= {call}
             try:
-                self._flushing.add(me)
-                self._wake()
-                done = self.changed.wait_for(lambda: all(batch.done for batch in batches), clamp_timeout(timeout))
+                self._wakeups.put(None)
+                done = self.changed.wait_for(lambda: all(batch.done for batch in batches), timeout)
             finally:
-                self._flushing.discard(me)
+                self._flushing -= {call}
         if not done:
             left = sum(not batch.done for batch in batches)
             raise KafkaTimeoutError(
@@ -425,14 +456,14 @@ class Accumulator:
             if not self._closing:
                 self.refusal = refusal
             self._closing = True
-            self._wake()
+            self._wakeups.put(None)
             self.changed.notify_all()
 
     def force_close(self) -> list[PendingBatch]:
         """Make the sender end now; return the unresolved batches, for the caller to fail."""
         with self.lock:
             self._forced = self._ended = True
-            self._work.notify_all()
+            self._wakeups.put(None)
             self._overdue.notify_all()
             return list(self.unfinished)
 
@@ -442,8 +473,8 @@ class Accumulator:
         Futures fail, without callbacks: in the parent the records are still in flight.
         """
         self.lock = threading.RLock()
-        for condition in (self.changed, self._work, self._overdue):
-            condition.__init__(self.lock)  # type: ignore[misc] # in place: futures have it too
+        for condition in (self.changed, self._overdue):
+            condition.lock = self.lock  # in place: futures have the condition too
         self.refusal = refusal
         self._closing = True
         for batch in self.unfinished:

@@ -69,13 +69,17 @@ class Sender(SenderBase):
         self._held = RetryQueue(self._clock, config.retry_backoff)
         self._renew = False
         self._cause: SparklogError | None = None
-        self._running = BackgroundThread(self._run, "sparklog-producer")
+        self._running = BackgroundThread(self._run, "sparklog-producer", self._accumulator.lock)
         self._timing = BackgroundThread(self._fail_overdue, "sparklog-producer-timeouts")
 
     @property
     def thread(self) -> threading.Thread | None:
         """The thread that sends, None before it runs."""
         return self._running.thread
+
+    def join(self, seconds: float | None) -> None:
+        """Wait at most ``seconds`` until the sending thread, if there is one, has ended."""
+        self._running.join(seconds)
 
     def start(self) -> None:
         """Start the threads unless they run. They end when the accumulator is closed, and do not keep the process

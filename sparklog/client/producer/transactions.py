@@ -40,6 +40,7 @@ from sparklog.client.producer.sender_base import SEQUENCES, SenderBase, unwritte
 from sparklog.client.producer.takeover import Takeover
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.errors import (
+    IllegalStateError,
     IndeterminateCommitError,
     InvalidArgumentError,
     InvalidArgumentTypeError,
@@ -125,7 +126,11 @@ class Transactions(SenderBase):
         self._identity: ProducerIdentity | None = None
         self._history = 0
         self._error: SparklogError | None = None
-        self._calls = InOrder("sparklog-transactions")
+        self._calls = InOrder("sparklog-transactions", self._accumulator.lock)
+        self._stepping = 0
+        """The thread that runs a step, 0 for none."""
+        self._left: list[Callable[[], None]] = []
+        """What was asked for in the middle of a step, and is done after it."""
         self._unreported = ""
         """The step that ended a transaction without its caller having learnt that: it was interrupted or timed out."""
         self._transaction = _Transaction()
@@ -135,16 +140,32 @@ class Transactions(SenderBase):
 
     def _step(self, action: Callable[[], None], what: str, seconds: float | None = None) -> None:
         """Run a step after the earlier ones, and wait for it. Raises KafkaTimeoutError after ``seconds``, by default
-        ``max_block_ms``; a step that has begun goes on."""
+        ``max_block_ms``; a step that has begun goes on. Raises IllegalStateError within a step."""
+        if self._stepping == threading.get_ident():
+            raise IllegalStateError(
+                f"{what} in a callback would wait for the step of transactional id "
+                f"{self._config.transactional_id!r} that runs the callback: call it in another thread, or afterwards"
+            )
 
         def run() -> None:
             with self._lock:
-                action()
+                self._stepping = threading.get_ident()
+                try:
+                    action()
+                finally:
+                    self._do_left()
 
-        if self._calls.runs_here:  # a callback of a future calls the producer
+        if self._calls.runs_here:  # the garbage collector closes the producer between two steps
             return run()
         seconds = self._config.max_block + ANSWER_SECONDS if seconds is None else seconds
         self._calls.call_within(seconds, run, f"{what} of transactional id {self._config.transactional_id!r}")
+
+    def _do_left(self) -> None:
+        try:
+            while self._left:
+                self._left.pop()()
+        finally:
+            self._stepping = 0
 
     # -- steps
 
@@ -257,6 +278,7 @@ class Transactions(SenderBase):
             batch.in_transaction = False
         self._write_records()
         if not self._transaction.in_flight and not self._transaction.groups:
+            self._unreported = COMMIT
             return self._enter(READY)
         try:
             result = self._retry_until_deadline(self._append, "commit_transaction()")
@@ -317,10 +339,24 @@ class Transactions(SenderBase):
 
         Raises KafkaTimeoutError after ``seconds``, by default ``max_block_ms``; the files are then left for a vacuum.
         """
+        drop = partial(self._close, error)
         try:
-            self._step(partial(self._drop, error), "close()", seconds)
+            if self._stepping == threading.get_ident():
+                # A callback calls it, or the garbage collector, which runs in any thread: what the step is about to
+                # commit must not be deleted.
+                self._left.append(drop)
+            else:
+                self._step(drop, "close()", seconds)
         finally:
             self._calls.end()
+
+    def _close(self, error: BaseException) -> None:
+        self._drop(error)
+        if (
+            self._state != FATAL_ERROR
+        ):  # a call that a handler of a signal has interrupted to close the producer goes on
+            self._error = IllegalStateError("the producer is closed; create another one")
+            self._enter(FATAL_ERROR)
 
     # -- parts of the steps
 

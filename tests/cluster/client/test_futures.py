@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sparklog.client.condition import Condition
 from sparklog.client.producer.futures import FutureOffsets, FutureRecordMetadata, RecordBatchResult
 from sparklog.errors import KafkaTimeoutError, StorageUnavailableError, TransactionAbortedError
 from sparklog.types import OffsetRange, TopicPartition
@@ -21,7 +22,7 @@ def batch() -> RecordBatchResult:
 
 
 def new_batch(partition: int = 0) -> RecordBatchResult:
-    result = RecordBatchResult(threading.Condition(), TopicPartition("t", partition))
+    result = RecordBatchResult(Condition(), TopicPartition("t", partition))
     result.stamps = array("q", [5_000, 6_000, 7_000])
     result.sizes = (None, [1, -1, 3], [-1, 2, -1])
     return result
@@ -147,7 +148,7 @@ def test_a_thread_waiting_for_a_future_is_woken(batch: RecordBatchResult) -> Non
 
 def test_a_tables_future_waits_for_all_parts_and_joins_adjacent_ranges() -> None:
     first, second, third = new_batch(), new_batch(), new_batch(1)
-    future = FutureOffsets(threading.Condition())
+    future = FutureOffsets(Condition())
     for part, rows in ((first, 3), (second, 2), (third, 1)):
         future.add_part(part, rows)
     future.watch()
@@ -160,7 +161,7 @@ def test_a_tables_future_waits_for_all_parts_and_joins_adjacent_ranges() -> None
 
 def test_a_tables_future_fails_with_the_first_error_once_all_parts_are_done() -> None:
     first, second = new_batch(), new_batch(1)
-    future = FutureOffsets(threading.Condition())
+    future = FutureOffsets(Condition())
     future.add_part(first, 1)
     future.add_part(second, 1)
     future.watch()

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from sparklog.client import condition
 from sparklog.client.config import SOCKET_ARGUMENTS
-from sparklog.client.producer import futures
 from sparklog.client.producer.config import DEFAULTS
 from sparklog.client.producer.futures import RecordMetadata
 from sparklog.client.producer.producer import Producer
@@ -547,17 +547,19 @@ def test_the_thread_of_an_unreferenced_producer_ends(cluster: Coordinator) -> No
 def test_a_producer_may_be_garbage_collected_in_a_thread_that_holds_its_lock(
     cluster: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def collect(timeout: float | None) -> float | None:  # called by ``future.get()`` while it holds the lock
+    def collect(timeout: float | None) -> float | None:  # called by ``future.get()`` with the lock
         gc.collect()
         return timeout
 
     producer = Producer(cluster=cluster, linger_ms=LONG_MS)
     future = producer.send("t", b"v")
+    lock = producer._accumulator.lock  # noqa: SLF001 - the program cannot hold it itself
     cycle: list[object] = [producer]
     cycle.append(cycle)
     del producer, cycle
-    monkeypatch.setattr(futures, "clamp_timeout", collect)
-    assert future.get(WAIT).offset == 0
+    monkeypatch.setattr(condition, "clamp_timeout", collect)
+    with lock:
+        assert future.get(WAIT).offset == 0
 
 
 def test_a_forked_child_may_not_use_the_producer(cluster: Coordinator) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 
 from sparklog.client.admin.client import AdminClient
 from sparklog.client.cluster import Cluster
+from sparklog.client.condition import Condition
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.consumer.group_session import CommitFuture
 from sparklog.client.consumer.records import RecordBatches
@@ -106,7 +106,7 @@ def test_an_object_whose_constructor_failed_can_be_shown() -> None:
 
 
 def record_future() -> tuple[RecordBatchResult, FutureRecordMetadata]:
-    outcome = RecordBatchResult(threading.Condition(), TopicPartition("orders", 1))
+    outcome = RecordBatchResult(Condition(), TopicPartition("orders", 1))
     outcome.stamps.append(5_000_000)
     return outcome, FutureRecordMetadata(outcome, 0)
 
