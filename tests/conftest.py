@@ -74,7 +74,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if excluded:
         terminalreporter.write_line(f"not part of this run: {', '.join(excluded)}")
     reports = terminalreporter.getreports("passed")
-    is_worker = "PYTEST_XDIST_WORKER" in os.environ  # its reports are counted by the process that started it
+    is_worker = hasattr(config, "workerinput")  # its reports are counted by the process that started it
     if "SPARKLOG_TEST_COUNTS" in os.environ and not is_worker:  # scripts/suites.py: all skipped is not a pass
         counts = {"passed": len(reports), "skipped": len(terminalreporter.getreports("skipped"))}
         with open(os.environ["SPARKLOG_TEST_COUNTS"], "a") as file:
