@@ -15,7 +15,10 @@ from sparklog.coordinator import create_cluster
 from sparklog.spark.session import sparklog_session
 
 folder = sys.argv[1]
-root = create_cluster(folder + "/log").store.root
+cluster = create_cluster(folder + "/log")
+for topic in ("orders", "copy", "other"):  # one that is created by a write is named in a warning
+    cluster.create_topic(topic)
+root = cluster.store.root
 spark = sparklog_session("local[2]", config={"spark.ui.enabled": "false"})
 sparklog.register(spark)
 for _ in range(2):

@@ -11,10 +11,8 @@ from pyspark.sql import SparkSession
 
 import sparklog
 from sparklog.coordinator import Coordinator, open_cluster
-from sparklog.log.broker_files import encode_identity
 from sparklog.log.records.fetch import Fetcher
 from sparklog.store.local import LocalStore
-from sparklog.store.location import IDENTITY_KEY
 from tests.replicated import prepare
 
 
@@ -23,10 +21,6 @@ def log(tmp_path: Path) -> Coordinator:
     """Three locations; each of the topics' four partitions has replicas on two of them."""
     roots = prepare(tmp_path, 3)
     coordinator = open_cluster(roots[0])
-    for number, root in enumerate(roots):
-        if number:
-            Path(root).mkdir()
-            Path(root, IDENTITY_KEY).write_bytes(encode_identity(coordinator.state.cluster_id, number))
     assignment = [[number % 3, (number + 1) % 3] for number in range(4)]
     for topic in ("t", "copies"):
         coordinator.create_topic(topic, assignment=assignment)
