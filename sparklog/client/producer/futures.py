@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 from sparklog.client.condition import Condition
 from sparklog.client.representation import Facts, Shown
 from sparklog.client.user_code import ends_program
-from sparklog.errors import IllegalStateError, KafkaTimeoutError, SparklogError
-from sparklog.types import OffsetRange, TopicPartition
+from sparklog.errors import IllegalStateError, InvalidArgumentTypeError, KafkaTimeoutError, SparklogError
+from sparklog.types import OffsetRange, TopicPartition, number
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -54,6 +54,14 @@ class RecordMetadata(NamedTuple):
     serialized_header_size: int
 
 
+def as_timeout(seconds: object) -> float | None:
+    """Return the seconds of a timeout as Python's. Raises InvalidArgumentTypeError unless it is a number or None."""
+    given = number(seconds)
+    if given is None and seconds is not None:
+        raise InvalidArgumentTypeError(f"timeout={seconds!r}: give seconds, or None for no limit")
+    return given
+
+
 class SendOutcome:
     """Shared completion state of the records of one batch: pending, committed or failed. Thread-safe.
 
@@ -73,10 +81,11 @@ class SendOutcome:
     def wait(self, timeout: float | None) -> bool:
         """Wait at most ``timeout`` seconds (None: no limit); return whether it is done.
 
-        Raises IllegalStateError for a wait without a timeout in an open transaction.
+        Raises IllegalStateError for a wait without a timeout in an open transaction, InvalidArgumentTypeError.
         """
         if self.done:
             return True
+        timeout = as_timeout(timeout)
         if timeout is None and self.in_transaction and not self.done:
             raise IllegalStateError(
                 "the record is in an open transaction, and its offset is known only after the commit: call "

@@ -34,7 +34,7 @@ from sparklog.client.metrics import metric_settings
 from sparklog.client.producer.cluster_metadata import ClusterMetadata
 from sparklog.client.producer.config import DEFAULT_CONFIG, producer_config
 from sparklog.client.producer.custom_partitioners import ChoosePartition
-from sparklog.client.producer.futures import FutureOffsets, FutureRecordMetadata, RecordBatchResult
+from sparklog.client.producer.futures import FutureOffsets, FutureRecordMetadata, RecordBatchResult, as_timeout
 from sparklog.client.producer.metrics import ProducerMetrics
 from sparklog.client.producer.record_accumulator import RECORD_OVERHEAD_BYTES, Accumulator, PartitionQueue
 from sparklog.client.producer.sender import Sender
@@ -187,7 +187,7 @@ class Producer(Shown):
             raise accumulator.refusal()
         given_key, given_value = key, value
         if self._serializes:
-            headers = headers if isinstance(headers, list) else list(headers or ())
+            headers = headers if isinstance(headers, list) else list(() if headers is None else headers)
             key, value = self._serialize(topic, headers, key, value)
         metadata = self._topic_cache.get(topic)
         if metadata is None:
@@ -206,7 +206,7 @@ class Producer(Shown):
         if metadata.rules.schema is not None:
             check_schema(key, value, metadata.rules)
         stored: Headers | None = None
-        if headers:
+        if headers is not None:
             stored, header_bytes = check_headers(headers, topic)
             size += header_bytes
         refusal = None
@@ -350,11 +350,12 @@ class Producer(Shown):
         which stay invisible until the commit.
 
         Raises KafkaTimeoutError after ``timeout`` seconds, IllegalStateError in a callback, which would wait for
-        itself.
+        itself, InvalidArgumentTypeError.
         """
         self._refuse_after_fork()
         if threading.current_thread() is self._sender.thread:
             raise IllegalStateError("flush() in a callback would wait for the thread that runs the callback")
+        timeout = as_timeout(timeout)
         if self._transactions is not None:
             return self._transactions.write(timeout)
         return self._accumulator.flush(timeout)
@@ -363,9 +364,9 @@ class Producer(Shown):
         """Send the waiting records, for at most ``timeout`` seconds (default: until all are sent or failed), and close.
 
         Records not committed by then fail. Closing twice does nothing; after an interrupt of a call, the next one does
-        what is left. Raises InvalidArgumentError for a negative
-        timeout.
+        what is left. Raises InvalidArgumentError for a negative timeout, InvalidArgumentTypeError.
         """
+        timeout = as_timeout(timeout)
         if timeout is not None and timeout < 0:
             raise InvalidArgumentError(f"close(timeout={timeout}): give seconds of at least 0, or None")
         if self._closed_whole or self._forked:

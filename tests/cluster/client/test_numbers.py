@@ -22,7 +22,13 @@ from sparklog import (
     TopicPartition,
 )
 from sparklog.client.consumer.subscription_state import as_offset, as_partition
-from sparklog.errors import InvalidAcksError, InvalidArgumentError, InvalidArgumentTypeError, InvalidRequestError
+from sparklog.errors import (
+    InvalidAcksError,
+    InvalidArgumentError,
+    InvalidArgumentTypeError,
+    InvalidRequestError,
+    SerializationError,
+)
 from sparklog.types import as_python, number, whole
 
 KINDS: list[Callable[[int], Any]] = [np.int64, np.int32, np.uint8, lambda value: pd.Series([value]).iloc[0], np.array]
@@ -181,3 +187,16 @@ def test_a_text_or_a_truth_value_of_numpy_becomes_pythons() -> None:
     for given, expected in ((np.str_("x"), "x"), (Word("x"), "x"), (np.True_, True), (np.int8(1), 1), (1.5, 1.5)):
         made = as_python(given)
         assert (made, type(made)) == (expected, type(expected))
+
+
+def test_a_timeout_is_a_number_of_seconds_and_headers_are_a_list(root: str) -> None:
+    with Producer(bootstrap_servers=root) as producer:
+        future = producer.send("t", b"v", headers=())
+        producer.flush(np.float32(5))
+        assert future.get(np.int64(5)).serialized_header_size == -1
+        later = producer.send("t", b"v")
+        for call in (producer.flush, producer.close, later.get):
+            with pytest.raises(InvalidArgumentTypeError, match=r"timeout=Timedelta\('0 days 00:00:05'\): give seconds"):
+                call(pd.Timedelta(seconds=5))
+        with pytest.raises(SerializationError, match="give a list of"):
+            producer.send("t", b"v", headers=np.array([("h", b"x"), ("i", b"y")], dtype=object))
