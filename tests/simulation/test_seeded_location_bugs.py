@@ -154,16 +154,16 @@ def a_commit_is_withdrawn_by_its_name(patch: Patch) -> None:
 BUGS: list[tuple[Callable[[Patch], None], str, tuple[str, ...], int]] = [
     (any_closing_commit_promotes, "promote", (TWO_ROOTS,), 2),
     (only_the_existence_of_broker_json_counts, "swap", (UNREADABLE, DELETED), 1),
-    (a_superseded_root_deletes, "force", (DELETED,), 14),
+    (a_superseded_root_deletes, "force", (DELETED,), 67),
     (a_superseded_root_deletes, "copy", (DELETED,), 4),
     (a_cluster_is_created_in_a_location, "create", (DELETED,), 3),
-    (an_election_trusts_any_listing, "unclean", (DROPPED,), 1),
+    (an_election_trusts_any_listing, "unclean", (DROPPED,), 85),
     (a_reused_id_inherits_evidence, "reuse", (UNREADABLE, LACKS), 28),
     (replacement_commits_nothing, "replace", (UNREADABLE, LACKS), 4),
     (a_move_does_not_look, "move", (UNREADABLE, LACKS), 11),
-    (a_removal_leaves_evidence, "reassign", (DELETED,), 650),
+    (a_removal_leaves_evidence, "reassign", (DELETED,), 656),
     (a_job_states_no_history, "restore", (UNREADABLE, LACKS), 20),
-    (a_commit_is_withdrawn_by_its_name, "restore", (COMMIT_GONE,), 5),
+    (a_commit_is_withdrawn_by_its_name, "restore", (COMMIT_GONE,), 27),
 ]
 """The bug, the theme that shows it, the kinds of findings of which one has to be there, and the first seed to try."""
 
