@@ -74,7 +74,7 @@ def _run(call: Callable[[], object], at: int, handler: Callable[[], object] | No
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         if not _is_traced(frame.f_code):
             return None
-        if event == "call" or (event == "line" and frame.f_lasti not in _without_signals(frame.f_code)):
+        if event == "call" or (event == "line" and frame.f_lasti not in without_signals(frame.f_code)):
             pass_point(event, frame)
         return trace
 
@@ -129,7 +129,7 @@ _QUIET = (
 
 
 @functools.cache
-def _without_signals(code: CodeType) -> frozenset[int]:
+def without_signals(code: CodeType) -> frozenset[int]:
     """Return the offsets of lines that no signal interrupts: see the module."""
     entered: dict[int, int] = {}
     passed: set[int] = set()

@@ -193,7 +193,7 @@ def test_a_damaged_index_is_rebuilt_if_its_rest_vouches_for_the_file(positions: 
     assert [finding.kind for finding in check.report.findings] == ["damaged-index"]
     repair_cluster(check)
     is_vouched = len(positions) == 1  # else a checksum, of typed columns or of the values, and that of the index
-    assert [repair.done for repair in check.report.repairs] == [is_vouched]
+    assert {repair.done for repair in check.report.repairs} == {is_vouched}  # else retired files are refused, too
     assert bool(check_cluster(log.store).report.findings) != is_vouched
     if is_vouched:
         assert records(open_cluster(log.store), "orders")[:-1] == before

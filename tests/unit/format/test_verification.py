@@ -43,7 +43,8 @@ def test_a_truncated_file_is_damaged_from_the_cut_on(data: st.DataObject) -> Non
     index = segment.decode()
     length = data.draw(st.integers(0, len(segment.log) - 1))
     cut = Segment(segment.log[:length], segment.index)
-    batch = next((n for n, e in enumerate(index.entries) if e.position <= length < e.end), -1)
+    before = 0 if length < index.entries[0].position else -1  # without its start no batch is there, without its end all
+    batch = next((n for n, e in enumerate(index.entries) if e.position <= length < e.end), before)
     damages = damage(cut)
     assert [d.batch for d in damages] == [batch]
     assert f"ends at byte {length}" in damages[0].what
