@@ -132,7 +132,7 @@ def start(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> 
         )
 
 
-def wait_until(ready: Callable[[], bool], what: str, logs: Path, seconds: float = 120.0) -> None:
+def wait_until(ready: Callable[[], bool], what: str, logs: Path, seconds: float = 300.0) -> None:
     """Ask until ``ready`` is true. Raises ``ServerFailed`` if it takes too long or one of the processes ends."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

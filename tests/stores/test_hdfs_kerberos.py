@@ -88,7 +88,7 @@ def test_without_either_the_error_says_how_to_log_in(secured: Secured, tmp_path:
     done = secured.run(PRODUCE, "/logs/by-nobody", {"KRB5CCNAME": f"FILE:{tmp_path / 'none'}"})
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
-    assert "StoragePermissionError: list hdfs://" in last
+    assert "StoragePermissionError: read hdfs://" in last
     assert "No Kerberos credentials available" in last
     assert "kinit" in last
     assert "HADOOP_TOKEN_FILE_LOCATION" in last
