@@ -1,9 +1,9 @@
 """How much of what could be tried a run of the tests tries.
 
 Tests that are marked ``sampled``, and those of Hypothesis, try all of it in ``make test-faults``, and a part otherwise:
-a fifth of the faults at all steps and of the flipped bits, a quarter of the examples. A step has two to four kinds of
-faults one after the other, so each kind occurs, and one at most steps. The part is the same in every run; all of it has
-random examples.
+a fifth of the faults at all steps and of the flipped bits, a quarter of the examples. The two to four kinds of faults
+of a step follow each other, so that each kind is tried, and something at most steps. The part is the same in every run;
+only ``make test-faults`` draws random examples.
 """
 
 from __future__ import annotations

@@ -227,9 +227,8 @@ def test_a_fault_at_any_step_loses_no_record_and_a_retry_completes_the_job(name:
     job = JOBS[name]
     world = job.prepare()
     prepared = world.objects()
-    tried = 0
-    for fault in chosen(faults(job, world, location)):
-        tried += 1
+    all_faults = list(faults(job, world, location))
+    for fault in chosen(all_faults):
         world.reset(prepared)
         where = f"{name}, {fault} at {location}"
         store, _ = run_with(job, world, location, fault)
@@ -245,5 +244,5 @@ def test_a_fault_at_any_step_loses_no_record_and_a_retry_completes_the_job(name:
         assert world.records() == VALUES, f"{where}: records are missing after a retry"
         if name != "a pass of the controller":
             check_in_sync_replicas(world, where)
-    assert tried or location not in ("root",)
+    assert len(all_faults) > 3 or location not in ("root",)
     forget_space(world.name)
