@@ -49,11 +49,6 @@ def waiting_for_unclean_election(state: State) -> Iterator[TopicPartition]:
             )
 
 
-def find_unclean_leader(coordinator: Coordinator, state: State, topic: str, number: int) -> UncleanElection:
-    """Return the election of one partition; for several use one ``UncleanSearch``. Raises as its ``find``."""
-    return UncleanSearch(coordinator, state).find(topic, number)
-
-
 class UncleanSearch:
     """Finds the unclean leaders of many partitions at a state: each location is listed once, and one that cannot be
     read is asked once. ``progress`` is called now and then. Not thread-safe; for one pass."""

@@ -17,7 +17,7 @@ from functools import partial
 from sparklog.client.producer.batch_files import PartitionRun, write_files
 from sparklog.coordinator import create_cluster
 from sparklog.coordinator.brokers import add_broker, cordon_broker, move_broker, remove_broker, replace_location
-from sparklog.coordinator.unclean_election import find_unclean_leader
+from sparklog.coordinator.unclean_election import UncleanSearch
 from sparklog.ids import SeededIds
 from sparklog.maintenance.gc.vacuum import vacuum
 from sparklog.maintenance.promotion import promote
@@ -331,7 +331,7 @@ def _elect(world: World) -> None:
     state = coordinator.refresh()
     for topic in ("two", "three"):
         if state.partition(topic, 0).leader < 0:
-            election = find_unclean_leader(coordinator, state, topic, 0)
+            election = UncleanSearch(coordinator, state).find(topic, 0)
             coordinator.submit(partial(elections.elect_unclean, elections=[election]))
 
 

@@ -17,7 +17,7 @@ from sparklog.coordinator.brokers import add_broker, remove_broker
 from sparklog.coordinator.controller import Controller
 from sparklog.coordinator.health import Health
 from sparklog.coordinator.ownership import check_owned, take_over
-from sparklog.coordinator.unclean_election import find_unclean_leader
+from sparklog.coordinator.unclean_election import UncleanSearch
 from sparklog.errors import (
     BrokerNotAvailableError,
     ClusterAlreadyExistsError,
@@ -126,7 +126,7 @@ def test_a_disk_that_is_unmounted_while_it_is_listed_is_no_candidate_without_rec
     )
     offline = ChangeBroker(broker=1, online=False)
     state = replicas.cluster.log.draft([leaderless, offline]).finish(99, "0" * 64)
-    whole = find_unclean_leader(replicas.cluster, state, TOPIC, 0)
+    whole = UncleanSearch(replicas.cluster, state).find(TOPIC, 0)
     assert (whole.broker, list(whole.lost)) == (2, [])
     listed = LocalStore.list
 
@@ -137,7 +137,7 @@ def test_a_disk_that_is_unmounted_while_it_is_listed_is_no_candidate_without_rec
 
     monkeypatch.setattr(LocalStore, "list", unmounted_meanwhile)
     with pytest.raises(EligibleLeadersNotAvailableError):
-        find_unclean_leader(replicas.cluster, state, TOPIC, 0)
+        UncleanSearch(replicas.cluster, state).find(TOPIC, 0)
 
 
 def test_files_found_on_a_swapped_disk_make_no_replica_in_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
