@@ -195,9 +195,9 @@ def remove_broker(coordinator: Coordinator, broker: int) -> None:
 def _forget_location(coordinator: Coordinator, broker: int, url: str) -> None:
     """Delete what identifies the location of a broker that was removed, and what the root noted of it.
 
-    Names of these files are used again if the location or the id is registered anew, and this process may be suspended
-    before any deletion. So it looks before each one whether that has happened, and after the last one writes again what
-    it has deleted of the new registration. Raises StorageError.
+    A later registration of the location or the id writes files of the same names, and this process may be suspended
+    before any deletion. So it looks for such a registration before each deletion, and after the last one writes again
+    what it has deleted of it. Raises StorageError.
     """
     root, cluster_id = coordinator.store, coordinator.state.cluster_id
     store = coordinator.brokers.open_registered(broker, url)

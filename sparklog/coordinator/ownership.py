@@ -196,8 +196,8 @@ def claim_quietly(coordinator: Coordinator, broker: int) -> None:
 
 
 def own_again(coordinator: Coordinator, broker: int) -> None:
-    """Record a location again whose record or note this process may have deleted, late, after it was registered anew.
-    Not if another root owns it. Raises StorageError."""
+    """Write the record and the note of a location again, which this process may have deleted after a new registration
+    wrote them. Does nothing if another root owns the location. Raises StorageError."""
     state = coordinator.state
     store = coordinator.brokers.store_of(state, broker)
     check_place(coordinator, broker, store, state)

@@ -245,7 +245,7 @@ def _run_cleanup(context: MaintenanceContext, report: Report) -> None:
 
 def _check_writable(root: Store) -> None:
     """Raise StorageError if a root on a file system takes no writes: a pass that finds nothing to do would not notice
-    that its disk was remounted read-only. A full disk is no such fault here: what frees it has run."""
+    that its disk was remounted read-only. A full disk raises nothing: the steps that free space have run."""
     if root.is_local:
         with suppress(StorageFullError):
             root.put(_TRIAL_KEY, b"1")

@@ -97,7 +97,7 @@ def _refuse_query(text: str, scheme: str) -> None:
     if scheme not in ("file", "memory") and re.search(r"[?&][^=&/]*=", text):
         shown = without_secrets(text)
         raise UnsupportedStoreError(
-            f"{shown} has a query, which is no part of a folder's address: give credentials as storage_options, or in "
+            f"{shown} has a query, and the address of a folder has none: give credentials as storage_options, or in "
             "the environment of the storage's client",
             path=shown,
         )
