@@ -82,7 +82,6 @@ class LocalStore(Store):
     """A folder as a store. Thread-safe, picklable, and without state that a fork could break."""
 
     is_local = True
-    parallel_requests = 1
 
     def __init__(
         self,
@@ -106,6 +105,13 @@ class LocalStore(Store):
         self._ids = ids or RandomIds()
         self._base = self.root.rstrip("/") + "/"
         self._required = _Required(self._base, required_key, required_fields or {}) if required_key else None
+        self._parallel_requests: int | None = None
+
+    @property
+    def parallel_requests(self) -> int:
+        if self._parallel_requests is None:  # on a mount a request may be a round trip
+            self._parallel_requests = super().parallel_requests if self.has_own_clock else 1
+        return self._parallel_requests
 
     @property
     def has_own_clock(self) -> bool:

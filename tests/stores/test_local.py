@@ -7,6 +7,7 @@ import ctypes
 import errno
 import gc
 import os
+import pickle
 import resource
 import socket
 import stat
@@ -15,6 +16,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import sleep
+from typing import Any
 
 import pytest
 
@@ -28,6 +31,8 @@ from sparklog.errors import (
     UnsupportedStoreError,
 )
 from sparklog.ids import SeededIds
+from sparklog.log.commits.commit_files import read_ahead
+from sparklog.protocol.commits import commit_key
 from sparklog.store import local as local_store
 from sparklog.store.base import TEMPORARY_PREFIX, Store
 from sparklog.store.local import LocalStore
@@ -410,6 +415,32 @@ def test_local_disks_are_distinguished_from_possible_network_mounts(tmp_path: Pa
         assert is_local_disk(str(tmp_path / "disk"))
     assert not is_local_disk("/proc/self")
     assert not is_local_disk(str(tmp_path / "missing"))
+
+
+def test_requests_to_a_mount_run_in_parallel_as_to_any_far_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert LocalStore(str(tmp_path / "not" / "yet")).parallel_requests == 1
+    monkeypatch.setattr(local_store, "is_local_disk", lambda path: False)
+    mount = LocalStore(str(tmp_path))
+    for version in range(64):
+        mount.put(commit_key(version), b"{}")
+    reading, most, get = 0, 0, LocalStore.get
+
+    def get_slowly(*arguments: Any) -> bytes:
+        nonlocal reading, most
+        reading += 1
+        most = max(most, reading)
+        sleep(0.01)  # a round trip
+        try:
+            return get(*arguments)
+        finally:
+            reading -= 1
+
+    monkeypatch.setattr(LocalStore, "get", get_slowly)
+    assert len(read_ahead(mount, 0, 64)) == 64
+    assert most > 1
+    assert pickle.loads(pickle.dumps(mount)).parallel_requests == mount.parallel_requests
 
 
 def test_taken_temporary_name_is_not_reported_as_an_existing_object(tmp_path: Path) -> None:
