@@ -10,7 +10,6 @@ WITH_JAVA := JAVA_HOME="$$(bash scripts/java.sh)" && export JAVA_HOME &&
 # processes all tests. The folders __pycache__ are ignored by git; make clean removes them.
 unexport PYTHONDONTWRITEBYTECODE
 TESTS ?=
-WITHOUT ?=
 PYTEST_ARGS ?=
 COVERED := tests/unit tests/cluster
 SPARK_SMOKE := $(addprefix tests/integration/test_,spark_batch.py spark_groups.py spark_connect.py spark_typed_write.py stream_queries.py)
@@ -28,7 +27,7 @@ LOWEST := $(addprefix tests/unit/,config/test_effects.py format/test_plain_array
 	ui/test_maintenance_pass.py) tests/simulation/test_reproducible_seeds.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-python test-spark test-all test-s3 test-hdfs test-standalone test-yarn test-k8s measure-pods test-airflow test-killed-copy test-gcs test-azure test-thirdparty test-ui test-go test-faults test-slow test-stress test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka bench-clusters dist dist-env release-check notebook notebook-outputs clean
+.PHONY: help setup demo test test-python test-spark test-all test-crash test-programs test-s3 test-hdfs test-standalone test-yarn test-k8s measure-pods test-airflow test-killed-copy test-gcs test-azure test-thirdparty test-ui test-go test-faults test-slow test-stress test-exactly-once test-simulation test-soak test-differential test-kafka-python test-lowest coverage lint format types imports check bench bench-kafka bench-clusters dist dist-env release-check notebook notebook-outputs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,7 +41,7 @@ setup: $(STAMP) ## create .venv and install the pinned packages (again when the 
 demo: $(STAMP) ## produce 336,776 flights into a topic with one Spark job and read them with another
 	@$(WITH_JAVA) $(PY) scripts/demo.py
 
-test: $(STAMP) ## all tests but those that need a server of a storage and the slow ones; TESTS=path runs only these, WITHOUT=path leaves some out
+test: $(STAMP) ## all tests but test-crash, test-programs, the slow ones and those that need a server; TESTS=path runs only these
 ifeq ($(TESTS),)
 	@$(MAKE) --no-print-directory test-python
 	@$(MAKE) --no-print-directory test-spark
@@ -53,7 +52,7 @@ endif
 # More processes than two cores: some of the time a test waits, for a timeout or for a program that it started. One test
 # at a time to each process, the longest kinds first (tests/conftest.py): no process is left with a long one.
 test-python: $(STAMP) ## those of make test that start no Spark
-	@$(WITH_JAVA) $(PY) -m pytest -n 4 --dist load --maxschedchunk 1 $(PYTEST_ARGS) tests --ignore=tests/integration $(addprefix --ignore=,$(WITHOUT))
+	@$(WITH_JAVA) $(PY) -m pytest -n 4 --dist load --maxschedchunk 1 $(PYTEST_ARGS) tests --ignore=tests/integration --ignore=tests/crash --ignore=tests/simulation
 
 # SPARK=4.3.0 runs them with this version of Spark, from an environment of its own; scripts/spark_env.sh says what else
 # can be chosen: PYTHON, PANDAS, PYARROW, NUMPY; JAVA_HOME chooses the Java. Without a network there is none.
@@ -73,6 +72,12 @@ $(JVM_ARCHIVE): $(STAMP) scripts/jvm_archive.sh
 # tests/suites.toml says what each of them is for; scripts/suites.py runs one of them, or what is due.
 test-all: $(STAMP) ## every suite that this machine can run, some two hours (scripts/suites.py list)
 	@$(PY) scripts/suites.py run --tier always --tier touched --tier nightly
+
+test-crash: $(STAMP) ## a fault at a fifth of all steps of all that is done to a storage, and simulated runs (test-faults: at every step)
+	@$(PY) -m pytest -n 4 --dist load --maxschedchunk 1 $(PYTEST_ARGS) tests/crash tests/simulation
+
+test-programs: $(STAMP) $(JVM_ARCHIVE) ## programs that start a Spark of their own: spark-submit, the notebooks, executors, an older version
+	@$(WITH_JAVA) $(PY) -m pytest -n 3 --dist worksteal -m programs $(PYTEST_ARGS) tests/integration
 
 test-s3: $(STAMP) ## the tests that need a real S3 server, which they start (Go builds it once)
 	@$(WITH_JAVA) $(PY) -m pytest -m s3 $(PYTEST_ARGS) tests

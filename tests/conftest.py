@@ -39,14 +39,17 @@ ELSEWHERE = {
     "thirdparty": "make test-thirdparty",
     "ui": "make test-ui",
     "go": "make test-go",
+    "programs": "make test-programs",
     "slow": "make test-slow",
     "stress": "make test-stress",
     "soak": "make test-soak",
 }
 
+# folder -> command that runs its tests, where another leaves it out
+FOLDERS = {"tests/crash": "make test-crash", "tests/simulation": "make test-crash"}
 
 # folders of tests/ with the longest tests
-LONGEST = ("crash", "simulation")
+LONGEST = ("crash", "simulation", "interrupts")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -71,6 +74,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     """List the markers that the marker expression excludes, so that nothing is skipped silently."""
     selection = config.option.markexpr
     excluded = [f"{marker} ({command})" for marker, command in ELSEWHERE.items() if f"not {marker}" in selection]
+    ignored = config.getoption("ignore") or []
+    excluded += [f"{folder} ({command})" for folder, command in FOLDERS.items() if folder in ignored]
     if excluded:
         terminalreporter.write_line(f"not part of this run: {', '.join(excluded)}")
     reports = terminalreporter.getreports("passed")

@@ -115,6 +115,7 @@ def failure_in(errors: str) -> str:
 # -- produce
 
 
+@pytest.mark.programs
 def test_a_csv_file_becomes_records_partitioned_by_key_as_in_kafka(root: str, trips: Path) -> None:
     job = [sys.executable, str(ROOT / "jobs/produce.py"), "--master", "local[2]"]
     finished = run([*job, *from_csv(root, trips, "--key", "city", "--timestamp", "at")])
@@ -131,6 +132,7 @@ def test_a_csv_file_becomes_records_partitioned_by_key_as_in_kafka(root: str, tr
         assert record.timestamp_us == (1767225600 + int(row["id"])) * 1_000_000
 
 
+@pytest.mark.programs
 def test_a_rerun_of_a_job_by_spark_submit_writes_no_duplicates(
     produce: Job, root: str, trips: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

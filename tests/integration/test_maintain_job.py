@@ -204,6 +204,7 @@ def test_spark_submit_with_separate_executors(root: str) -> None:
     assert segments(root, "orders") == [1, 1]
 
 
+@pytest.mark.programs
 def test_the_command_line_with_distributed_does_the_same(root: str) -> None:
     command = [sys.executable, "-m", "sparklog.cli", "maintain", "--once", "--distributed", "--master", "local[2]"]
     finished = run([*command, "--bootstrap-server", root, "--only", "roll"])
@@ -212,6 +213,7 @@ def test_the_command_line_with_distributed_does_the_same(root: str) -> None:
     assert values(root, "refunds") == written("refunds")
 
 
+@pytest.mark.programs
 def test_a_loop_ends_at_sigterm(root: str, tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "jobs/maintain.py"), "--master", "local[2]", "--loop", "--only", "roll"]
     with (tmp_path / "output").open("w") as output:

@@ -89,6 +89,7 @@ def check_outputs(notebook: str, end: dict[str, Any]) -> None:
 
 
 @needs_limits
+@pytest.mark.programs
 def test_streaming_notebook_ends_with_every_late_flight_copied_once_and_no_lag(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib comes with the extra notebooks")
     end = run("streaming.ipynb", tmp_path, "found_late", "expected_late", "lags", "produced")
@@ -101,6 +102,7 @@ def test_streaming_notebook_ends_with_every_late_flight_copied_once_and_no_lag(t
     check_outputs("streaming.ipynb", end)
 
 
+@pytest.mark.programs
 def test_getting_started_notebook_shares_work_shows_lag_and_commits_transactions(tmp_path: Path) -> None:
     end = run("getting_started.ipynb", tmp_path, "read", "owned", "before", "after", "totals", "total")
 
@@ -113,6 +115,7 @@ def test_getting_started_notebook_shares_work_shows_lag_and_commits_transactions
     check_outputs("getting_started.ipynb", end)
 
 
+@pytest.mark.programs
 def test_history_notebook_shows_the_same_answer_from_the_table_and_the_topic_as_it_was(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib comes with the extra notebooks")
     end = run("history.ipynb", tmp_path, "seconds")
@@ -121,6 +124,7 @@ def test_history_notebook_shows_the_same_answer_from_the_table_and_the_topic_as_
     check_outputs("history.ipynb", end)
 
 
+@pytest.mark.programs
 def test_operations_notebook_plots_the_past_and_its_rule_fires_until_the_group_reads_on(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib comes with the extra notebooks")
     end = run("operations.ipynb", tmp_path, "written", "read", "count")

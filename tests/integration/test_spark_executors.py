@@ -80,6 +80,7 @@ def test_every_record_is_written_once_when_an_executor_is_killed_while_writing(
     assert log.refresh().version == before + 1
 
 
+@pytest.mark.programs
 def test_every_record_is_written_once_when_a_retried_task_left_files_behind(log: Coordinator, tmp_path: Path) -> None:
     log.submit(partial(alter_configs, topic="orders", changes={"segment.bytes": "1048576"}))
     before = log.refresh().version

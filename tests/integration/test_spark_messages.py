@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 HEALTHY = """
 import sys
 import sparklog
@@ -63,6 +65,7 @@ def run(program: str, *arguments: str, **environment: str) -> subprocess.Complet
     )
 
 
+@pytest.mark.programs
 def test_a_working_session_prints_no_traceback_and_no_sparklog_warning(tmp_path: Path) -> None:
     done = run(HEALTHY, str(tmp_path))
     assert done.stdout.split() == ["2000", "1", "4000"], done.stderr
@@ -71,6 +74,7 @@ def test_a_working_session_prints_no_traceback_and_no_sparklog_warning(tmp_path:
         assert not [line for line in lines if "ResolveWriteToStream" not in line], done.stderr
 
 
+@pytest.mark.programs
 def test_a_session_whose_python_lacks_sparklog_fails_with_instructions(tmp_path: Path) -> None:
     other = tmp_path / "bin" / "python3"
     other.parent.mkdir()

@@ -64,6 +64,7 @@ def values(coordinator: Coordinator, topic: str) -> list[bytes | None]:
 @pytest.mark.skipif(
     tuple(map(int, pyspark.__version__.split(".")[:2])) < (4, 2), reason="the released 0.2.0 needs Spark 4.2 or newer"
 )
+@pytest.mark.programs
 def test_a_query_is_continued_by_either_version_until_the_level_is_raised(tmp_path: Path) -> None:
     root, checkpoint = tmp_path / "root", tmp_path / "checkpoint"
     cluster = create_cluster(str(root), level=2)

@@ -79,6 +79,7 @@ def test_a_query_whose_executors_are_killed_copies_every_record_once_and_in_orde
     copy_with_killed_executors(tmp_path, seed=int(os.environ.get("SPARKLOG_TEST_SEED", "20260102")), kills=3)
 
 
+@pytest.mark.programs
 def test_a_query_whose_tasks_fail_after_writing_copies_every_record_once(tmp_path: Path) -> None:
     log = produce(tmp_path / "log", 2 * LIMIT, COPIES)
     before = log.refresh().version

@@ -82,6 +82,7 @@ def test_a_failure_is_reported_in_one_line(
     assert "topic 'nothing' does not exist" in capsys.readouterr().err
 
 
+@pytest.mark.programs
 def test_sigterm_stops_a_program_and_the_next_start_continues(
     spark: SparkSession,
     log: Coordinator,  # noqa: F811

@@ -26,7 +26,7 @@ from sparklog.protocol.decide.append import AppendRequest
 from sparklog.testing.faulty_store import SimulatedInterrupt
 from sparklog.testing.interrupts import count_points, interrupt
 from tests.crash.copies import copy_of
-from tests.crash.test_interrupts import (
+from tests.interrupts.test_interrupts import (
     FIRST,
     OLD,
     SAMPLE,

@@ -22,7 +22,7 @@ from sparklog.monitoring.exporter.collector import Collector
 from sparklog.types import OffsetAndMetadata
 from sparklog.ui.follower import ClusterFollower
 from tests.crash.copies import copy_of
-from tests.crash.test_interrupts import FIRST, OLD, WAIT, built, read_values, stored
+from tests.interrupts.test_interrupts import FIRST, OLD, WAIT, built, read_values, stored
 
 Scenario = Callable[[Coordinator], None]
 
