@@ -273,7 +273,7 @@ class Coordinator:
 
     def _commit_until_won(self, requests: list[_Request[object]]) -> None:
         for _ in commit_attempts(self.log.clock, self.log.ids, self.store.root):
-            with self.log.exclusive():
+            with self.log.held, self.log.committing():
                 self.log.refresh()
                 draft = self.log.draft()
                 _decide_together(draft, requests)

@@ -128,6 +128,7 @@ class GroupMember:
         self._lease: Lease | None = None
         self._member_id = ""
         self._joined = False
+        self._left = ("", -1)
         self._topics: tuple[str, ...] = ()
         self._owned: dict[TopicPartition, str] = {}
         self._topic_ids: dict[str, str] = {}
@@ -153,6 +154,11 @@ class GroupMember:
     def generation(self) -> int:
         """The generation it last took part in, -1 while it is in no group."""
         return self._generation if self._joined else -1
+
+    @property
+    def identity(self) -> tuple[str, int]:
+        """Its id and generation; while it is in no group those of its last membership, before the first "" and -1."""
+        return (self._member_id, self._generation) if self._joined else self._left
 
     @property
     def joined(self) -> bool:
@@ -232,6 +238,7 @@ class GroupMember:
         A static member stays in the group and keeps its partitions for its return, as in Kafka. The partitions it
         owned count as lost from here on.
         """
+        self._left = self.identity
         member, self._joined = self._member_id, False
         self._member_id = ""
         self._reported_state = self._reported_group = None
@@ -314,6 +321,7 @@ class GroupMember:
         elif self._joined:
             logger.warning("member %s is no longer in group %s and has to rejoin", self._member_id, self.group)
         if self._joined:  # otherwise the id belongs to a join whose outcome is unknown, which is retried with it
+            self._left = self.identity
             self._joined, self._member_id = False, ""
         if not lost:
             self._check_not_fenced()

@@ -181,7 +181,8 @@ def take_reader_lease(coordinator: Coordinator, version: int, ttl_ms: int) -> Re
     """
     store, clock = coordinator.store, coordinator.log.clock
     key = (store.root, ttl_ms)
-    with _shared.locked() as leases:
+    with _shared.held:
+        leases = _shared.entries
         lease = leases.get(key)
         if lease is None or lease.version > version or lease.is_due(clock.now_ms()):
             lease = leases[key] = _store_new_lease(coordinator, version, ttl_ms)

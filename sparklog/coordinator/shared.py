@@ -34,7 +34,8 @@ def shared_cluster(root: str, storage_options: Mapping[str, object] | None = Non
     ``open_cluster``.
     """
     store = open_store(root, storage_options)
-    with coordinators.locked() as entries:
+    with coordinators.held:
+        entries = coordinators.entries
         shared = entries.setdefault((store.root, repr(sorted((storage_options or {}).items()))), _Shared())
     with shared.lock:
         coordinator = shared.coordinator
@@ -50,6 +51,7 @@ def shared_cluster(root: str, storage_options: Mapping[str, object] | None = Non
 
 def forget_shared(root: str) -> None:
     """Make this process open the root again for its next client."""
-    with coordinators.locked() as entries:
+    with coordinators.held:
+        entries = coordinators.entries
         for key in [key for key in entries if key[0] == root]:
             del entries[key]

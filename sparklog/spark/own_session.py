@@ -83,7 +83,8 @@ def _java(spark: SparkSession) -> Any:
 
 
 def _is_new(name: str) -> bool:
-    with _registered.locked() as names:
+    with _registered.held:
+        names = _registered.entries
         is_new = name not in names
         names[name] = True
     return is_new
@@ -147,7 +148,8 @@ def check_python(spark: SparkSession) -> None:
         return
     is_shipped = any(spark.conf.get(name, "") for name in ("spark.submit.pyFiles", "spark.archives"))
     if not is_shipped and not has_sparklog(python, str(context.master).startswith("local")):
-        with _registered.locked() as names:
+        with _registered.held:
+            names = _registered.entries
             names.pop(f"python {python}", None)
         raise InvalidRequestError(
             f"Spark starts its Python processes with {python!r}, which has no sparklog; this program runs "

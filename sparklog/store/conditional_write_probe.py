@@ -55,7 +55,8 @@ def require_conditional_writes(store: Store, ids: Ids) -> None:
         endpoint = store.endpoint_to_probe
         if not endpoint:
             return
-        with _passed.locked() as passed:
+        with _passed.held:
+            passed = _passed.entries
             if (store.root, endpoint) in passed:
                 return
         key = f"{PROBED}{hashlib.sha256(endpoint.encode()).hexdigest()[:32]}.json"
@@ -66,7 +67,8 @@ def require_conditional_writes(store: Store, ids: Ids) -> None:
     except StorageError as error:
         not_written(error)
         raise
-    with _passed.locked() as passed:
+    with _passed.held:
+        passed = _passed.entries
         passed[store.root, endpoint] = True
 
 

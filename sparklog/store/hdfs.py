@@ -54,7 +54,7 @@ from sparklog.store.base import (
     validate_key,
     validate_prefix,
 )
-from sparklog.store.process_local import ProcessLocal, importing_client
+from sparklog.store.process_local import ProcessLocal, importing_client, no_fork
 from sparklog.store.read_ahead import ReadAheadFile
 from sparklog.store.threads import start_thread
 
@@ -189,7 +189,7 @@ class HdfsStore(Store):
                 path=self.root,
             )
         _first_user = os.getpid()
-        with importing_client(self.root, "hdfs"):
+        with no_fork(), importing_client(self.root, "hdfs"):
             from hdfs_native import Client
 
         def connect() -> Any:

@@ -23,7 +23,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Generic, TypeVar
 
 from sparklog.errors import UnsupportedStoreError
@@ -38,19 +38,17 @@ _tables: weakref.WeakSet[ProcessTable] = weakref.WeakSet()  # type: ignore[type-
 _fork_lock = threading.RLock()
 
 
-@contextmanager
-def no_fork() -> Iterator[None]:
+def no_fork() -> AbstractContextManager[object]:
     """Let no thread fork during a lazy import or the creation of a client. Not for code that waits for a server."""
-    with _fork_lock:
-        yield
+    return _fork_lock
 
 
 @contextmanager
 def importing_client(root: str, extra: str) -> Iterator[None]:
-    """Let the block import the client of a root's storage. Raises UnsupportedStoreError if it is not installed."""
+    """Translate the error of a block, within ``no_fork``, that imports the client of a root's storage: raises
+    UnsupportedStoreError if it is not installed."""
     try:
-        with no_fork():
-            yield
+        yield
     except ImportError as error:
         raise UnsupportedStoreError(
             f"{root} needs a package that is not installed ({error}): pip install 'sparklog[{extra}]'", path=root
@@ -111,25 +109,29 @@ class ProcessLock:
 
 
 class ProcessTable(Generic[Key, Value]):
-    """A dict that each process has of its own. Thread-safe: it is used within ``locked``."""
+    """A dict that each process has of its own. Thread-safe if it is used as ``with table.held: table.entries``."""
 
     def __init__(self) -> None:
         self._entries: ProcessLocal[dict[Key, Value]] = ProcessLocal(dict)
         self._lock = ProcessLock()
         _tables.add(self)
 
-    @contextmanager
-    def locked(self) -> Iterator[dict[Key, Value]]:
-        """Lock it for the block, and yield its entries."""
-        with self._lock.held:
-            yield self._entries.get()
+    @property
+    def held(self) -> AbstractContextManager[object]:
+        """Its lock, as ``ProcessLock.held``."""
+        return self._lock.held
+
+    @property
+    def entries(self) -> dict[Key, Value]:
+        """The dict of this process."""
+        return self._entries.get()
 
 
 def start_over() -> None:
     """Empty all tables, as in a process that has opened and done nothing yet: for tests."""
     for table in list(_tables):
-        with table.locked() as entries:
-            entries.clear()
+        with table.held:
+            table.entries.clear()
 
 
 def _start_child() -> None:

@@ -139,7 +139,7 @@ class FsspecStore(Store):
 
     def _connect(self) -> Any:
         """Open the client, which may already look for credentials."""
-        with importing_client(self.root, _EXTRAS[self._protocol]):
+        with no_fork(), importing_client(self.root, _EXTRAS[self._protocol]):
             import fsspec
 
             kind = fsspec.get_filesystem_class(self._protocol)

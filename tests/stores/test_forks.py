@@ -127,21 +127,24 @@ def test_open_remote_file_survives_a_fork_during_a_read() -> None:
 
 def test_a_table_is_empty_and_unlocked_in_a_child_forked_during_its_use() -> None:
     table: ProcessTable[str, int] = ProcessTable()
-    with table.locked() as entries:
+    with table.held:
+        entries = table.entries
         entries["of the parent"] = 1
 
     def use() -> None:
-        with table.locked() as entries:
+        with table.held:
+            entries = table.entries
             assert entries == {}
             entries["of the child"] = 2
 
     def hold(pause: Callable[[], object]) -> None:
-        with table.locked():
+        with table.held:
             pause()
 
     with within_another_thread(hold):
         in_bounded_child(use)
-    with table.locked() as entries:
+    with table.held:
+        entries = table.entries
         assert entries == {"of the parent": 1}
         start_over()
         assert entries == {}

@@ -62,6 +62,19 @@ def test_named_tuples_have_no_other_base_since_python_3_10_refuses_to_import_the
     assert found == []
 
 
+def test_no_generator_holds_a_lock_while_it_is_suspended() -> None:
+    """A Ctrl-C in contextlib's own ``__enter__`` would leave the lock behind for as long as the traceback lives."""
+    found = [
+        f"{source.relative_to(ROOT)}:{block.lineno}"
+        for source in (ROOT / "sparklog").rglob("*.py")
+        for block in ast.walk(ast.parse(source.read_text()))
+        if isinstance(block, ast.With)
+        and re.search("lock|held|no_fork", " ".join(ast.unparse(item.context_expr) for item in block.items))
+        and any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(block))
+    ]
+    assert found == []
+
+
 # --- the contracts on imports
 
 

@@ -44,6 +44,7 @@ from sparklog.protocol.decide.groups import (
     delete_group_offsets,
     leave_group,
     split_offsets,
+    topic_ids,
 )
 from sparklog.protocol.group.rebalance import held_partitions, list_partitions, member_of_instance
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
@@ -208,8 +209,8 @@ class GroupAdmin(AdminBase):
                 wanted[partition[0], as_python(partition[1])] = as_python(position)
         try:
             for part in split_offsets(wanted):
-                commit = partial(commit_group_offsets, commit=GroupCommit(group=group_id, offsets=part))
-                submit_without_dead_members(self._opened(), group_id, commit)
+                commit = GroupCommit(group=group_id, offsets=part, topic_ids=topic_ids(state, part))
+                submit_without_dead_members(self._opened(), group_id, partial(commit_group_offsets, commit=commit))
         except UnknownMemberIdError:
             if raise_errors:
                 raise

@@ -81,6 +81,7 @@ class _Before(NamedTuple):
     moved: PartitionPosition
     position: int | None
     epoch: int
+    topic_id: str
 
 
 class Consumer(Shown, PositionCalls):
@@ -347,7 +348,7 @@ class Consumer(Shown, PositionCalls):
     def _note_positions(self, chunks: Iterable[Chunk]) -> None:
         """Note where these partitions are before their records are returned, for ``_undo_interrupted``."""
         positions = (self._subscription.positions.get(chunk.stream.topic_partition) for chunk in chunks)
-        self._delivery = [_Before(at, at.position, at.epoch) for at in positions if at is not None]
+        self._delivery = [_Before(at, at.position, at.epoch, at.topic_id) for at in positions if at is not None]
 
     def _undo_interrupted(self) -> None:
         """If a call was interrupted (Ctrl-C, an alarm) after it took records, which its caller did not get, return to
@@ -356,6 +357,7 @@ class Consumer(Shown, PositionCalls):
             return
         for before in reversed(self._delivery):
             before.moved.position, before.moved.epoch = before.position, before.epoch
+            before.moved.topic_id = before.topic_id
         self._undelivered = []
         for at in self._subscription.positions.values():
             at.end_delivery()
@@ -498,6 +500,7 @@ class Consumer(Shown, PositionCalls):
         if chunk.batches.batch.num_rows:
             self._measure(chunk, chunk.batches.rows_before(end))
             position.epoch = chunk.batches.leader_epoch
+            position.topic_id = chunk.stream.topic_id
 
     def _measure(self, chunk: Chunk, records: int) -> None:
         """Record metrics of the first ``records`` records of a chunk, which are returned to the caller."""
@@ -550,6 +553,7 @@ class Consumer(Shown, PositionCalls):
             if position is not None and records:
                 self._measure(first, len(records))
                 position.epoch = first.batches.leader_epoch
+                position.topic_id = first.stream.topic_id
                 if len(records) < first.batches.batch.num_rows:  # the others have been given back
                     chunks = [first._replace(batches=first.batches.slice(0, len(records)))]
                 self._undelivered = chunks

@@ -94,13 +94,13 @@ class Stream:
         "topic_partition",
     )
 
-    def __init__(self, partition: TopicPartition, offset: int, paused: bool) -> None:
+    def __init__(self, partition: TopicPartition, offset: int, paused: bool, topic_id: str) -> None:
         self.topic_partition = partition
         self.next = self.end = offset
         self.paused = paused
         self.chunks: deque[Chunk] = deque()
         self.size = 0
-        self.topic_id = ""
+        self.topic_id = topic_id
         self.is_dropped = False
         self.is_log = True
         self.reading: Iterator[Fetched] | None = None
@@ -140,11 +140,11 @@ class ReadAhead:
 
     # -- what is read
 
-    def read_from(self, partition: TopicPartition, offset: int, paused: bool = False) -> None:
+    def read_from(self, partition: TopicPartition, offset: int, paused: bool = False, topic_id: str = "") -> None:
         """Read this partition from ``offset`` on; its buffered records are dropped."""
         with self.lock:
             self._remove_stream(partition)
-            self.streams[partition] = Stream(partition, offset, paused)
+            self.streams[partition] = Stream(partition, offset, paused, topic_id)
             self._wake_thread()
 
     def forget(self, *partitions: TopicPartition) -> None:

@@ -16,7 +16,7 @@ import contextlib
 import logging
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -134,13 +134,20 @@ class GroupSession:
         self._due_callbacks: deque[tuple[Callback, Offsets, BaseException | None]] = deque()
 
     def metadata(self) -> ConsumerGroupMetadata:
-        """Return this consumer's identity in its group. Any thread may call this."""
-        member = self._member
-        generation, state = member.generation, MemberState.UNJOINED
-        if generation >= 0:
+        """Return this consumer's identity in its group, and what it has read. Any thread may call this.
+
+        A consumer that has left its group, as by ``max_poll_interval_ms``, has the identity of its last membership: its
+        offsets are refused.
+        """
+        state = MemberState.UNJOINED
+        if self._member.generation >= 0:
             state = MemberState.STABLE if self._is_stable() else MemberState.REBALANCING
-        instance_id = self._config.instance_id or None
-        return ConsumerGroupMetadata(self._config.group_id, generation, member.member_id, instance_id, state)
+        member, generation = self._member.identity if self._subscription.automatic else ("", -1)
+        found = ConsumerGroupMetadata(
+            self._config.group_id, generation, member, self._config.instance_id or None, state
+        )
+        found.topic_ids = self._topic_ids(self._subscription.positions)
+        return found
 
     def _is_stable(self) -> bool:
         """Return whether the group waits for no member, in the newest state read."""
@@ -429,8 +436,21 @@ class GroupSession:
         return {
             partition: OffsetAndMetadata(at.position, "", at.epoch)
             for partition, at in self._subscription.positions.items()
-            if at.position is not None and partition.topic != CONSUMER_OFFSETS_TOPIC and partition.topic in topics
+            if at.position is not None
+            and partition.topic != CONSUMER_OFFSETS_TOPIC
+            and partition.topic in topics
+            and at.topic_id in ("", topics[partition.topic].topic_id)
         }
+
+    def _topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, str]:
+        """Return by name the ids of the topics whose offsets are the positions in these partitions, where known."""
+        topics, found = self._coordinator.state.topics, dict[str, str]()
+        for partition in partitions:
+            at, topic = self._subscription.positions.get(partition), topics.get(partition.topic)
+            is_older = at is not None and (topic is None or at.topic_id != topic.topic_id)
+            if at is not None and at.topic_id and (is_older or partition.topic not in found):
+                found[partition.topic] = at.topic_id
+        return found
 
     def changed_offsets(self, partitions: frozenset[TopicPartition] | None = None) -> Offsets:
         """Return the positions that differ from the committed offsets, of these partitions or of all."""
@@ -467,9 +487,10 @@ class GroupSession:
                 position.committed = at.offset
 
     def _commit_without_membership(self, offsets: Offsets) -> None:
+        topic_ids = self._topic_ids(offsets)
         try:
             for part in split_offsets(dict(offsets.items())):
-                commit = GroupCommit(group=self._config.group_id, offsets=part)
+                commit = GroupCommit(group=self._config.group_id, offsets=part, topic_ids=topic_ids)
                 self._coordinator.submit(partial(commit_group_offsets, commit=commit))
         except UnknownMemberIdError as error:  # as kafka-python does
             raise CommitFailedError(error.message, **error.context) from error

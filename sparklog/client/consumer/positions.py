@@ -124,21 +124,25 @@ class Positions:
         bounds = self._reader.fresh_bounds(*partition)
         if bounds is None:
             return None
-        committed = None if strategy else self.committed(partition)
+        state = self._coordinator.state
+        if bounds.is_log and _topic_id(state, partition) != bounds.topic_id:
+            return None  # the topic was created again meanwhile
+        committed = None if strategy else self.committed(partition, state)
         if committed is not None:
-            return StartOffset(committed.offset, committed)
+            return StartOffset(committed.offset, committed, bounds.topic_id)
         own_reset = strategy and strategy != self._config.reset.strategy
         reset = OffsetReset(strategy) if own_reset else self._config.reset
-        return StartOffset(self._reset_offset(partition, bounds, reset, None), None)
+        return StartOffset(self._reset_offset(partition, bounds, reset, None), None, bounds.topic_id)
 
     def read(self, position: PartitionPosition) -> None:
         """Fetch records from a position on."""
-        self._read_ahead.read_from(position.topic_partition, position.position or 0, position.paused)
+        self._read_ahead.read_from(position.topic_partition, position.position or 0, position.paused, position.topic_id)
 
     def seek(self, position: PartitionPosition, offset: int | None, reset: str = "") -> None:
         """Read from ``offset`` on, or from the offset that the policy ``reset`` finds at the next ``update``."""
         position.move(offset, reset)
         if offset is not None:
+            position.topic_id = _topic_id(self._coordinator.state, position.topic_partition)
             self.read(position)
             return
         self._read_ahead.forget(position.topic_partition)
@@ -175,9 +179,9 @@ class Positions:
             **partition._asdict(),
         )
 
-    def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
-        """Return the offset that the group has committed, in the newest state read so far."""
-        offset = self._coordinator.state.committed(self._config.group_id, *partition)
+    def committed(self, partition: TopicPartition, state: State | None = None) -> OffsetAndMetadata | None:
+        """Return the offset that the group has committed, by default in the newest state read so far."""
+        offset = (state or self._coordinator.state).committed(self._config.group_id, *partition)
         return None if offset is None else OffsetAndMetadata(offset.offset, offset.metadata, offset.leader_epoch)
 
     def abandon(self) -> None:
@@ -241,3 +245,8 @@ class Positions:
         return (
             None if timed is None else OffsetAndTimestamp(timed.offset, timed.timestamp_us // 1000, bounds.leader_epoch)
         )
+
+
+def _topic_id(state: State, partition: TopicPartition) -> str:
+    topic = state.topics.get(partition.topic)
+    return "" if topic is None else topic.topic_id

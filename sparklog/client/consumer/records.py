@@ -5,7 +5,7 @@ Building a record takes about half a microsecond: the columns become lists in C,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -108,16 +108,21 @@ class MemberState:
     STABLE = "<stable>"
 
 
-class ConsumerGroupMetadata(NamedTuple):
-    """The identity of a consumer in its group, which is checked when a transaction commits its offsets.
-
-    ``group_id`` is None for a consumer without a group."""
-
+class _Identity(NamedTuple):
     group_id: str | None = None
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
     state: str = MemberState.UNJOINED
+
+
+class ConsumerGroupMetadata(_Identity):
+    """The identity of a consumer in its group, which is checked when a transaction commits its offsets.
+
+    ``group_id`` is None for a consumer without a group. ``topic_ids`` are those of the topics that it has read, by
+    name: offsets of a topic that was created again since are refused."""
+
+    topic_ids: Mapping[str, str] = {}
 
 
 class DeserializerFailure(Exception):

@@ -83,20 +83,32 @@ def run_to_end(result: object) -> None:
 
 
 class StartOffset(NamedTuple):
-    """The offset to start from in a partition, and the committed offset that it comes from, if any."""
+    """The offset to start from in a partition, the committed offset that it comes from, if any, and the topic's id."""
 
     offset: int
     committed: OffsetAndMetadata | None
+    topic_id: str
 
 
 class PartitionPosition:
     """The position of a consumer in one partition, and what depends on it; ``position`` is None until it is known.
 
     ``reset`` is the reset policy that finds it, if not the committed offset; ``search`` is a lookup in progress.
-    ``epoch`` is the leader epoch of the last record before it, -1 if unknown.
+    ``epoch`` is the leader epoch of the last record before it, -1 if unknown. ``topic_id`` is that of the topic whose
+    offset it is, empty if unknown: a topic that is created again begins at 0.
     """
 
-    __slots__ = ("_delivery", "committed", "epoch", "paused", "position", "reset", "search", "topic_partition")
+    __slots__ = (
+        "_delivery",
+        "committed",
+        "epoch",
+        "paused",
+        "position",
+        "reset",
+        "search",
+        "topic_id",
+        "topic_partition",
+    )
 
     def __init__(self, partition: TopicPartition) -> None:
         self.topic_partition = partition
@@ -104,6 +116,7 @@ class PartitionPosition:
         self.paused = False
         self.reset = ""
         self.epoch = -1
+        self.topic_id = ""
         self.committed: int | None = None
         self.search: Call[StartOffset | None] | None = None
         self._delivery = object()
@@ -120,6 +133,7 @@ class PartitionPosition:
     def start(self, at: StartOffset) -> None:
         """Continue from where a lookup has found the start."""
         self.move(at.offset)
+        self.topic_id = at.topic_id
         if at.committed is not None:
             self.committed = at.committed.offset
             self.epoch = -1 if at.committed.leader_epoch is None else at.committed.leader_epoch

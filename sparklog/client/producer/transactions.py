@@ -27,7 +27,7 @@ from __future__ import annotations
 import copy
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn
@@ -103,14 +103,15 @@ ANSWER_SECONDS = 0.5
 class _Transaction:
     """What belongs to one transaction. It is replaced as a whole.
 
-    ``requested`` is what was asked of the cluster while its outcome is unknown, with the producer's identity at that
-    time: asking again with another one would not find it. ``fences_itself``: an attempt to end it by a new epoch has an
-    unknown outcome. ``keeps_files``: they may be in the log, and that can never be known.
+    ``groups`` has the offsets by the identity of the consumer, and its generation, that added them. ``requested`` is
+    what was asked of the cluster while its outcome is unknown, with the producer's identity at that time: asking again
+    with another one would not find it. ``fences_itself``: an attempt to end it by a new epoch has an unknown outcome.
+    ``keeps_files``: they may be in the log, and that can never be known.
     """
 
     began: float = 0.0
     in_flight: list[PartitionBatches] = field(default_factory=list)
-    groups: dict[str, GroupCommit] = field(default_factory=dict)
+    groups: dict[Hashable, GroupCommit] = field(default_factory=dict)
     requested: AppendRequest | None = None
     fences_itself: bool = False
     keeps_files: bool = False
@@ -231,11 +232,13 @@ class Transactions(SenderBase):
     def _add_offsets(self, offsets: Mapping[Any, Any], group_metadata: object) -> None:
         self._check("send_offsets_to_transaction")
         commit, groups = group_commit(offsets, group_metadata), self._transaction.groups
-        earlier = groups.get(commit.group)
+        key = (commit.group, commit.member, commit.generation, commit.instance_id)  # each is checked by itself
+        earlier = groups.get(key)
         if earlier is not None:
-            commit = msgspec.structs.replace(commit, offsets={**earlier.offsets, **commit.offsets})
+            offsets, topic_ids = {**earlier.offsets, **commit.offsets}, {**commit.topic_ids, **earlier.topic_ids}
+            commit = msgspec.structs.replace(commit, offsets=offsets, topic_ids=topic_ids)
         if commit.offsets:
-            groups[commit.group] = commit
+            groups[key] = commit
 
     def write(self, seconds: float | None = None) -> None:
         """Write the records in memory to files, which are not visible yet. Does nothing outside a transaction.
@@ -664,7 +667,14 @@ def group_commit(offsets: Mapping[Any, Any], group_metadata: Any) -> GroupCommit
             f"send_offsets_to_transaction() takes a dict of TopicPartition to OffsetAndMetadata, not {offsets!r}"
         )
     positions = dict(_position(topic_partition, offset) for topic_partition, offset in offsets.items())
-    return GroupCommit(group=group, offsets=positions, member=member, generation=generation, instance_id=instance)
+    return GroupCommit(
+        group=group,
+        offsets=positions,
+        member=member,
+        generation=generation,
+        instance_id=instance,
+        topic_ids=getattr(group_metadata, "topic_ids", {}),
+    )
 
 
 def _position(topic_partition: Any, offset: Any) -> tuple[tuple[str, int], OffsetAndMetadata]:

@@ -134,7 +134,8 @@ class CommitLog:
         self._writer = writer
         self.settings = settings
         self._elapsed = ElapsedTime(clock, settings.away_seconds)
-        self._lock = threading.RLock()
+        self.held = threading.RLock()
+        """The log's lock, around refresh, decide and commit; of the interpreter, as that of ``ProcessLock``."""
         self._incomplete: set[str] = set()
         self.storage_clock = StorageClock(store, clock)
         self.expiry_clock = ExpiryClock(clock, self.storage_clock, lambda: self._state.timestamp_ms)
@@ -274,7 +275,7 @@ class CommitLog:
         Raises CorruptMetadataError if a commit is damaged, ClusterMovedError once the cluster has moved to another
         root, RootReplacedError if the root holds another history than the one read so far.
         """
-        with self._lock:
+        with self.held:
             self._recover_torn_state()
             self._catch_up_if_away()
             window, self._rounds, deadline = 1, 0, self.clock.monotonic() + limits.REFRESH_SECONDS
@@ -501,7 +502,7 @@ class CommitLog:
         Raises UnknownTopicOrPartitionError, also if a topic of an older state was deleted since and its segments are no
         longer listed. The state must come from this log.
         """
-        with self._lock:
+        with self.held:
             self._recover_torn_state()
             state = state or self._state
             try:
@@ -547,14 +548,12 @@ class CommitLog:
 
     # -- writing
 
-    @contextlib.contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Hold this log's lock, and on a local disk the advisory lock, around refresh, decide and attempt.
+    def committing(self) -> contextlib.AbstractContextManager[None]:
+        """Return the advisory lock of a local disk, around refresh, decide and commit, within ``held``.
 
         This only saves wasted work: put-if-absent arbitrates.
         """
-        with self._lock, self.store.commit_lock(self._refresh_quietly):
-            yield
+        return self.store.commit_lock(self._refresh_quietly)
 
     def _refresh_quietly(self) -> None:
         """Read commits of other processes while waiting for their lock, so that little is left to read afterwards."""
@@ -575,7 +574,7 @@ class CommitLog:
 
     def attempt(self, actions: Sequence[Action], level: int = 0) -> Outcome:
         """Try to commit these actions, decided on ``state``, at least at this level; as ``commit``."""
-        with self._lock:
+        with self.held:
             if self._torn:
                 return Outcome.LOST
             draft = self.draft(actions)
@@ -588,7 +587,7 @@ class CommitLog:
         Raises RecordListTooLargeError, InvalidRequestError, FeatureLevelError or StorageError if nothing was written,
         IndeterminateCommitError if the outcome is unknown.
         """
-        with self._lock:
+        with self.held:
             if self._torn or draft.base is not self._state:  # decided on a state that was replaced since
                 return Outcome.LOST
             prepared = prepare_commit(draft, self.ids.write_id(), self._writer, self.settings)
@@ -627,7 +626,7 @@ class CommitLog:
     def take_snapshot(self, newest: checkpoint.Manifest | None) -> LogSnapshot:
         """Return what a checkpoint is to hold now, built on ``newest``, the newest stored one of this log, if that is
         possible; for the checkpointer. Raises SparklogError."""
-        with self._lock:
+        with self.held:
             if self._torn or self._elapsed.is_away_since(self._seen):
                 self.refresh()
             base = newest if newest is not None and self._may_build_on(newest) else self._lists.base
@@ -636,13 +635,13 @@ class CommitLog:
 
     def follow_checkpoint(self, written: checkpoint.Manifest) -> None:
         """Rebase on a checkpoint that this process wrote, unless the log has a newer base; for the checkpointer."""
-        with self._lock:
+        with self.held:
             if self._lists.base is None or self._lists.base.version < written.version <= self._state.version:
                 self._rebase(written)
 
     def avoid_base(self, heads: str) -> bool:
         """Stop building on a checkpoint with missing files, return False if that was known; for the checkpointer."""
-        with self._lock:
+        with self.held:
             if not heads or heads in self._incomplete:
                 return False
             self._incomplete.add(heads)

@@ -301,6 +301,11 @@ def _check_held_by_no_other(group: GroupState, commit: GroupCommit) -> None:
                 )
 
 
+def topic_ids(state: State, offsets: Offsets) -> dict[str, str]:
+    """Return the ids of the topics of these offsets in this state, for a ``GroupCommit`` that is decided later."""
+    return {topic: state.topics[topic].topic_id for topic, _ in offsets if topic in state.topics}
+
+
 def _check_same_topics(state: State, commit: GroupCommit) -> None:
     for topic, partition in commit.offsets:
         topic_state, read_id = state.topics.get(topic), commit.topic_ids.get(topic)

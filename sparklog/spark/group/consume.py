@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 from sparklog.config.environment import ROOT_VARIABLE, default_root
 from sparklog.coordinator import Coordinator, shared_cluster
 from sparklog.errors import InvalidOptionError, SparklogError
-from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets, split_offsets
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets, split_offsets, topic_ids
 from sparklog.protocol.group.assignors import ASSIGNORS
 from sparklog.protocol.names import validate_group_id
 from sparklog.protocol.state import GroupState
@@ -182,7 +182,8 @@ def prepare(coordinator: Coordinator, group: str, topics: Sequence[str], reset: 
     }
     if reset == "latest" and offsets and not state.groups.get(group, GroupState()).members:
         for part in split_offsets(offsets):
-            coordinator.submit(partial(commit_group_offsets, commit=GroupCommit(group=group, offsets=part)))
+            commit = GroupCommit(group=group, offsets=part, topic_ids=topic_ids(state, part))
+            coordinator.submit(partial(commit_group_offsets, commit=commit))
     return {
         partition: end
         for partition in subscribed

@@ -53,7 +53,8 @@ def shared_application(setting: Settings) -> str:
 
 def warn_of_second_attempt(setting: Settings) -> None:
     """Warn once in this process that an unnumbered write may happen twice, if the program may be rerun."""
-    with _warned.locked() as warned:
+    with _warned.held:
+        warned = _warned.entries
         rerunner = "" if warned else find_rerunner(setting)
         if rerunner:
             warned["second attempt"] = True

@@ -200,11 +200,10 @@ class RowWriter(Picklable):
         messages: Sequence[WriterCommitMessage | None],
         application: str,
         version: int,
-        group: str = "",
-        offsets: Mapping[tuple[str, int], int] | None = None,
+        groups: Sequence[GroupCommit] = (),
         source_digest: str = "",
     ) -> None:
-        """Commit the output of all tasks, once for each version of the application, with a group's offsets if given.
+        """Commit the output of all tasks, once for each version of the application, with offsets of groups.
 
         ``source_digest`` is a digest of the input of the rows, empty if unknown.
 
@@ -230,7 +229,7 @@ class RowWriter(Picklable):
             source_digest=source_digest,
             new_topics=[new_topic(coordinator, *new) for new in sorted(new_topics.items())],
             acks=self.options.acks,
-            groups=[GroupCommit(group=group, offsets=offsets or {})] if group else [],
+            groups=groups,
             begun=sorted({message.begun for message in written if message.appends}),
         )
         result = coordinator.append(request)

@@ -48,7 +48,8 @@ def warn_of_reuse(
     """
     if not query or options.ending != TO_LATEST:
         return
-    with _first_query.locked() as queries:
+    with _first_query.held:
+        queries = _first_query.entries
         first = queries.setdefault(plan.plan_id, query)
         while len(queries) > MAX_PLANS:
             queries.pop(next(iter(queries)))
@@ -59,7 +60,8 @@ def warn_of_reuse(
     except SparklogError:
         return
     if end > plan.log_end:
-        with _first_query.locked() as queries:
+        with _first_query.held:
+            queries = _first_query.entries
             queries[plan.plan_id] = ""
         logger.warning(
             "%s-%s is read only up to offset %s, the end of its log at an earlier query of this DataFrame or view; it "

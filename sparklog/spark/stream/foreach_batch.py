@@ -84,7 +84,8 @@ def write_batch(
         on_batch_mismatch=on_batch_mismatch,
         storage_options=storage_options,
     )
-    with _written.locked() as written:
+    with _written.held:
+        written = _written.entries
         written[application] = run_and_batch
 
 
@@ -109,7 +110,8 @@ def _find_application(
 def _check_first(application: str, run: str, batch_id: int) -> None:
     """Raise InvalidRequestError if this batch was already written under this name: the second write would look like a
     repetition and be dropped."""
-    with _written.locked() as written:
+    with _written.held:
+        written = _written.entries
         if run and written.get(application) == (run, batch_id):
             raise InvalidRequestError(
                 f"micro-batch {batch_id} is written twice as {application}: give each write of a batch its own "

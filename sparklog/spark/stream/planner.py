@@ -19,7 +19,7 @@ from sparklog.clock import Clock, SystemClock
 from sparklog.coordinator import Coordinator, shared_cluster
 from sparklog.coordinator.reader_leases import ReaderLease
 from sparklog.errors import SparklogError
-from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets, split_offsets
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets, split_offsets, topic_ids
 from sparklog.protocol.state import BrokerState, State
 from sparklog.spark.broker_stores import readable_stores
 from sparklog.spark.options import Subscription
@@ -241,4 +241,5 @@ def commit_ends(coordinator: Coordinator, group: str, ends: Iterable[StreamOffse
     for end in ends:
         offsets.update(uncommitted_offsets(end, state, group))
     for part in split_offsets(offsets) if offsets else ():
-        coordinator.submit(partial(commit_group_offsets, commit=GroupCommit(group=group, offsets=part)))
+        commit = GroupCommit(group=group, offsets=part, topic_ids=topic_ids(state, part))
+        coordinator.submit(partial(commit_group_offsets, commit=commit))

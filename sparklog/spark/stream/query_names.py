@@ -137,7 +137,8 @@ def listen(session: SparkSession) -> None:
     if java is None:
         return
     try:
-        with _listening.locked() as sessions:
+        with _listening.held:
+            sessions = _listening.entries
             identity = java.sessionUUID()
             if identity not in sessions:
                 session.streams.addListener(QueryNameListener(session))

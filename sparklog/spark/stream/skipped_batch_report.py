@@ -42,7 +42,8 @@ _before: ProcessTable[str, WrittenBefore] = ProcessTable()
 
 def remember(run_id: str, last: WrittenBefore) -> None:
     """Remember the last batch that was in the log when a run of a query started."""
-    with _before.locked() as runs:
+    with _before.held:
+        runs = _before.entries
         runs[run_id] = last
         while len(runs) > MAX_RUNS:
             runs.pop(next(iter(runs)))
@@ -66,7 +67,8 @@ def report(run_id: str, batch_id: int) -> None:
 
 
 def _repeated(run_id: str, batch_id: int) -> WrittenBefore | None:
-    with _before.locked() as runs:
+    with _before.held:
+        runs = _before.entries
         last = runs.get(run_id)
     return None if last is None or batch_id > last.batch_id else last
 

@@ -25,6 +25,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from sparklog.errors import InvalidOptionError, InvalidRequestError
+from sparklog.protocol.decide.groups import GroupCommit, topic_ids
 from sparklog.protocol.names import validate_group_id
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.sink.repeated_batches import FAIL, query_numbered_as
@@ -77,8 +78,8 @@ class SparklogStreamWriter(RowWriter, StreamArrowWriter):
         Errors as ``Coordinator.append``; InvalidRequestError for a different batch under a used number.
         """
         written = [message for message in messages if isinstance(message, SparklogStreamCommitMessage)]
-        offsets = self._consumed(batchId)
-        if not offsets and not any(message.appends for message in written):
+        groups = self._consumed(batchId)
+        if not groups and not any(message.appends for message in written):
             logger.info("micro-batch %s has no rows: nothing was committed", batchId)
             return
         queries = {message.query_id for message in written}
@@ -88,21 +89,24 @@ class SparklogStreamWriter(RowWriter, StreamArrowWriter):
                 f"Spark has not set the local property {QUERY_ID} in its tasks"
             )
         options = self.options
-        group = options.group if offsets else ""
         application = query_numbered_as(self._committer().state, queries.pop(), options.topic)
         digest = batch_digest(options.checkpoint, options.address.storage_options, batchId, options.address.root)
-        self.publish(written, application, batchId, group, offsets, digest)
+        self.publish(written, application, batchId, groups, digest)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Delete the files of the tasks, unless a commit may name them."""
         self.discard(messages)
 
-    def _consumed(self, batch_id: int) -> dict[tuple[str, int], int]:
+    def _consumed(self, batch_id: int) -> list[GroupCommit]:
+        """Return the offsets at which the batch ended in its sources, for the group of the options, if any."""
         options = self.options
         if not options.group:
-            return {}
+            return []
         state = self._committer().state
-        return batch_offsets(options.checkpoint, options.address.storage_options, batch_id, state)
+        offsets = batch_offsets(options.checkpoint, options.address.storage_options, batch_id, state)
+        if not offsets:
+            return []
+        return [GroupCommit(group=options.group, offsets=offsets, topic_ids=topic_ids(state, offsets))]
 
 
 def _query_id() -> str:
