@@ -128,7 +128,7 @@ class Consumer(Shown, PositionCalls):
         self._group = None
         if self._config.group_id:
             self._group = GroupSession(
-                self._coordinator, self._config, self._subscription, self._read_ahead, self._metrics
+                self._coordinator, self._config, self._subscription, self._read_ahead, self._metrics, self._thread_guard
             )
         self._closing = False
         self._assigned_at: State | None = None

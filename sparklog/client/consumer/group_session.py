@@ -25,6 +25,7 @@ from sparklog.client.condition import Condition, Flag
 from sparklog.client.consumer.config import ConsumerConfig
 from sparklog.client.consumer.fetcher import ReadAhead
 from sparklog.client.consumer.metrics import ConsumerMetrics
+from sparklog.client.consumer.one_thread import OneThread
 from sparklog.client.consumer.records import ConsumerGroupMetadata, MemberState
 from sparklog.client.consumer.subscription_state import Subscription, run_to_end
 from sparklog.client.consumer.unknown_topics import unknown_as_timeout
@@ -100,8 +101,10 @@ class GroupSession:
         subscription: Subscription,
         read_ahead: ReadAhead,
         metrics: ConsumerMetrics,
+        thread_guard: OneThread,
     ) -> None:
         self._metrics = metrics
+        self._thread_guard = thread_guard
         self._coordinator = coordinator
         self._config = config
         self._subscription = subscription
@@ -330,7 +333,7 @@ class GroupSession:
             return
         self._calling.append(method)
         try:
-            run_to_end(called(set(partitions)))
+            run_to_end(called(set(partitions)), self._thread_guard)
         except Exception as error:
             logger.exception("%s of the listener of group %s failed", method, self._config.group_id)
             self._listener_error = self._listener_error or error

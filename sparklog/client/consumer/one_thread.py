@@ -13,9 +13,13 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import AbstractContextManager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TypeVar
 
 from sparklog.errors import IllegalStateError
+
+Result = TypeVar("Result")
 
 
 class OneThread:
@@ -27,7 +31,7 @@ class OneThread:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._owner = 0
+        self._owner = self._guest = 0
         self._pid = os.getpid()
         self.closed = False
         self.closing = 0
@@ -48,12 +52,27 @@ class OneThread:
         """Return the lock to hold during a call. Raises IllegalStateError if another thread holds it, or closed."""
         thread = threading.get_ident()
         self.check_process()
+        if thread == self._guest:
+            return nullcontext()
         if self._owner not in (0, thread) and not self._is_free():
             raise IllegalStateError("another thread is using this consumer; only one may use it at a time")
         self._owner = thread
         if self.closed and self.closing != thread:  # a listener may commit while ``close`` calls it
             raise IllegalStateError("this consumer is closed; create a new one")
         return self._lock
+
+    def lent(self, function: Callable[[], Result]) -> Callable[[], Result]:
+        """Return the function for another thread, which may use the consumer meanwhile: this one, which holds the
+        guard, waits for it."""
+
+        def run() -> Result:
+            self._guest = threading.get_ident()
+            try:
+                return function()
+            finally:
+                self._guest = 0
+
+        return run
 
     def enter_to_close(self) -> AbstractContextManager[object]:
         """Return the lock to hold during ``close``, which waits for a call of another thread."""

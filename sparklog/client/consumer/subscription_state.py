@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparklog.errors import IllegalStateError, InvalidArgumentError, InvalidArgumentTypeError, NotAssignedError
@@ -19,6 +20,7 @@ from sparklog.protocol.names import is_internal_topic, validate_topic_name
 from sparklog.types import OffsetAndMetadata, TopicPartition, as_python, number, whole
 
 if TYPE_CHECKING:
+    from sparklog.client.consumer.one_thread import OneThread
     from sparklog.client.consumer.records import ConsumerRecord
     from sparklog.client.deadlines import Call
 
@@ -66,9 +68,9 @@ class AsyncConsumerRebalanceListener:
         await self.on_partitions_revoked(lost)
 
 
-def run_to_end(result: object) -> None:
-    """Run the result of a listener to its end if it is a coroutine; in another thread if this one already has a running
-    event loop."""
+def run_to_end(result: object, guard: OneThread) -> None:
+    """Run the result of a listener to its end if it is a coroutine; in another thread, which may use the consumer, if
+    this one already has a running event loop."""
     if not isinstance(result, Coroutine):
         return
     import asyncio  # expensive to import, and most consumers do not need it
@@ -79,7 +81,7 @@ def run_to_end(result: object) -> None:
         asyncio.run(result)
     else:
         with ThreadPoolExecutor(1) as executor:
-            executor.submit(asyncio.run, result).result()
+            executor.submit(guard.lent(partial(asyncio.run, result))).result()
 
 
 class StartOffset(NamedTuple):

@@ -10,7 +10,7 @@ import pytest
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.consumer.records import ConsumerRecord
 from sparklog.client.producer.producer import Producer
-from sparklog.types import TopicPartition
+from sparklog.types import OffsetAndMetadata, TopicPartition
 from tests.cluster.client.consumers import Cluster, at, together, until
 
 
@@ -101,3 +101,25 @@ def test_coroutines_of_a_listener_run_within_a_running_event_loop(cluster: Clust
 
     asyncio.run(program())
     assert [name for name, _ in listener.calls] == ["assigned", "revoked"]
+
+
+def test_a_coroutine_of_a_listener_commits_within_a_running_event_loop(cluster: Cluster) -> None:
+    import asyncio
+
+    class Committing(RecordingListener):
+        async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+            consumer.commit({at(0): OffsetAndMetadata(1)})
+            await super().on_partitions_revoked(revoked)
+
+    listener = Committing()
+    cluster.write(0, b"a")
+    consumer = Consumer(cluster=cluster.coordinator(), group_id="g", enable_auto_commit=False)
+
+    async def program() -> None:
+        consumer.subscribe(["orders"], listener=listener)
+        until(lambda: listener.calls, together(consumer))
+        consumer.close()
+
+    asyncio.run(program())
+    assert [name for name, _ in listener.calls] == ["assigned", "revoked"]
+    assert cluster.admin.refresh().committed("g", "orders", 0).offset == 1  # type: ignore[union-attr]
