@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 from sparklog.spark.jobs import batch as job
+from sparklog.spark.jobs.signals import signals_of_jvm
 from sparklog.spark.options import STORAGE_PREFIX
 from sparklog.spark.stream.skipped_batch_report import is_repetition
 
@@ -86,9 +87,10 @@ def run_query(program: str, writer: DataStreamWriter, options: argparse.Namespac
     stopping = threading.Event()
     before = signal.signal(signal.SIGTERM, lambda number, frame: stopping.set())
     try:
-        query = writer.start()
-        job.say(program, f"query {query.id} runs; SIGTERM stops it")
-        rows = _wait(program, query, stopping)
+        with signals_of_jvm(stopping.is_set):
+            query = writer.start()
+            job.say(program, f"query {query.id} runs; SIGTERM stops it")
+            rows = _wait(program, query, stopping)
     finally:
         signal.signal(signal.SIGTERM, before)
     return f"{'stopped' if stopping.is_set() else 'ended'} after {rows:,} records; the next start continues from there"
