@@ -12,6 +12,7 @@ import signal
 import threading
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
@@ -101,7 +102,12 @@ def _wait(program: str, query: StreamingQuery, stopping: threading.Event) -> int
     seen, rows, ended = -1, 0, False
     try:
         while not ended:
-            ended = bool(query.awaitTermination(LOOK_SECONDS))  # type: ignore[arg-type]
+            try:
+                ended = bool(query.awaitTermination(LOOK_SECONDS))  # type: ignore[arg-type]
+            except StreamingQueryException:
+                if not stopping.is_set():
+                    raise
+                ended = True  # a service manager ends Spark's Python processes, too: the query fails without them
             if stopping.is_set() and not ended:
                 query.stop()
                 ended = True
