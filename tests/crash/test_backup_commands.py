@@ -30,8 +30,8 @@ def commands(containing: str) -> str:
 def run(script: str, programs: Path, **paths: Path) -> str:
     for name, path in paths.items():
         script = re.sub(rf"(?<![A-Z-]){name.replace('_', '-')}(?![A-Z-])", str(path), script)
-    path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
-    done = subprocess.run(["bash", "-e", "-c", script], env={**os.environ, "PATH": path},
+    search = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(["bash", "-e", "-c", script], env={**os.environ, "PATH": search},
                           capture_output=True, text=True, check=False, timeout=300)  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
