@@ -31,7 +31,7 @@ def run(script: str, programs: Path, **paths: Path) -> str:
     for name, path in paths.items():
         script = re.sub(rf"(?<![A-Z-]){name.replace('_', '-')}(?![A-Z-])", str(path), script)
     search = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
-    done = subprocess.run(["bash", "-e", "-c", script], env={**os.environ, "PATH": search},
+    done = subprocess.run(["bash", "-c", script], env={**os.environ, "PATH": search},
                           capture_output=True, text=True, check=False, timeout=300)  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -99,6 +99,11 @@ def test_copy_and_restore_have_what_was_acknowledged_before(
     assert not (copy / "leases").exists()
     run(commands("COPY/cluster.json ROOT/"), programs, ROOT=restored, COPY=copy)
     assert offsets(restored, "t") == offsets(copy, "t")
+    in_use = tmp_path / "in-use"
+    in_use.mkdir()
+    with pytest.raises(AssertionError, match="File exists"):
+        run(commands("COPY/cluster.json ROOT/"), programs, ROOT=in_use, COPY=copy)
+    assert list(in_use.iterdir()) == []
     copied = {file.relative_to(places["COPY_OF_LOCATION"]) for file in places["COPY_OF_LOCATION"].rglob("*.log")}
     assert {file.relative_to(copy) for file in copy.rglob("*.log")} & copied
 
