@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 
@@ -63,7 +62,7 @@ def signals_of_jvm(is_stopping: Callable[[], bool]) -> Iterator[None]:
         try:
             for number in PASSED_ON if gateway is not None else ():
                 handlers.append(_install(gateway, SignalHandler(number, is_stopping, ended)))
-        except Py4JError as error:  # a JVM that does not let its handlers be replaced
+        except Exception as error:  # a JVM that does not let its handlers be replaced
             logger.warning("a signal to Spark's JVM ends it at once: %s", error)
         yield
     finally:

@@ -95,8 +95,8 @@ def test_storage_options_are_text_unless_they_can_only_be_json() -> None:
 @pytest.mark.parametrize(
     ("raised", "said"),
     [
-        ("java.nio.file.NoSuchFileException: /home/me/dist/env.tar.gz", "no such file: /home/me/dist/env.tar.gz"),
-        ("java.nio.file.AccessDeniedException: /home/my files/log", "access denied: /home/my files/log"),
+        ("java.nio.file.NoSuchFileException: /elsewhere/dist/env.tar.gz", "no such file: /elsewhere/dist/env.tar.gz"),
+        ("java.nio.file.AccessDeniedException: /data/my files/log", "access denied: /data/my files/log"),
         ("java.net.UnknownHostException: namenode", "unknown host: namenode"),
         ("java.lang.ClassNotFoundException: org.example.Source", "class not found: org.example.Source"),
         ("java.io.FileNotFoundException: File file:/data/x does not exist", "File file:/data/x does not exist"),
