@@ -20,6 +20,7 @@ try:
     from sparklog.spark import consume
     from sparklog.spark.jobs import batch as job
     from sparklog.spark.jobs import functions
+    from sparklog.spark.jobs.signals import signals_of_jvm
 except ImportError as error:
     sys.exit(
         f"consume_group: failed: {sys.executable} lacks {error.name}: pip install 'sparklog[spark]', or name the "
@@ -87,7 +88,7 @@ def consume_group(options: argparse.Namespace) -> str:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     spark = job.job_session(f"sparklog consume_group {options.group}", options)
-    with job.Progress(PROGRAM, spark) as progress:
+    with signals_of_jvm(stop.is_set), job.Progress(PROGRAM, spark) as progress:
         reports = consume(
             spark,
             root=options.bootstrap_server,

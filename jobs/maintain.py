@@ -22,6 +22,7 @@ try:
     from sparklog.maintenance.steps import STEPS, MaintenanceContext, steps
     from sparklog.spark.jobs import batch as job
     from sparklog.spark.jobs.runner import SparkTasks
+    from sparklog.spark.jobs.signals import signals_of_jvm
 except ImportError as error:
     sys.exit(
         f"maintain: failed: {sys.executable} lacks {error.name}: pip install 'sparklog[spark]', or name the Python "
@@ -100,6 +101,7 @@ def maintain(options: argparse.Namespace) -> str:
     loop = Loop(due, coordinator.log.clock, stop.check, say)
     with (
         stopped_by_signals(stop, say),
+        signals_of_jvm(lambda: bool(stop.requested)),
         repeats_logged_once(),
         closing(context),
         job.Progress(PROGRAM, spark) as progress,

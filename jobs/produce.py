@@ -3,7 +3,8 @@
     spark-submit jobs/produce.py --bootstrap-server ROOT --topic TOPIC --format FORMAT --path PATH [OPTIONS]
     python jobs/produce.py       --bootstrap-server ROOT --topic TOPIC --format FORMAT --path PATH [OPTIONS]
 
-Exit codes: 0 all records are in the log, 1 none are (the last line gives the reason), 2 invalid command line.
+Exit codes: 0 all records are in the log, 1 none are, unless the last line says that the outcome is unknown (it gives
+the reason), 2 invalid command line.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ def newer(path: str, level: int, stated: object = "") -> UnsupportedVersionError
     needs = needed_version(level, stated)
     return UnsupportedVersionError(
         f"{path} has format {level}, and this sparklog knows formats up to {CURRENT}: it needs {needs}; upgrade "
-        "sparklog. Nothing is damaged, and this program has written nothing",
+        "sparklog. Nothing is damaged, and what was acknowledged stays in the log",
         path=path,
         level=level,
         needs=needs,

@@ -127,6 +127,7 @@ def settings(
         "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.memory": "2g",
+        "spark.ui.showConsoleProgress": "false",
     }
     if is_local(master):
         config["spark.driver.host"] = config["spark.driver.bindAddress"] = "127.0.0.1"

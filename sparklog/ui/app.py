@@ -114,6 +114,7 @@ def create_app(site: Site, sessions: Sessions) -> Starlette:
         Route(LOGIN_PATH, web.login, methods=["GET", "POST"]),
         Mount("/static", _Assets(directory=FOLDER / "static"), name="static"),
         Route("/{cluster}/", web.page(pages.show_cluster), methods=["GET"]),
+        Route("/{cluster}/groups/{group:path}", web.page(pages.find_group), methods=["GET"]),
         *(
             Route(f"/{{cluster}}{path}", web.page(show), methods=["GET"], name=show.__name__)
             for path, show in PAGES.items()

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from starlette.responses import RedirectResponse, Response
 
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.topic_configs import TopicConfig
@@ -41,7 +42,7 @@ from sparklog.ui.views import (
     state_changes,
     topics,
 )
-from sparklog.ui.views.query import Query, TimeRange
+from sparklog.ui.views.query import Query, TimeRange, address
 from sparklog.ui.views.text import duration, number, size
 
 
@@ -200,6 +201,12 @@ def show_groups(visit: Visit) -> Page:
     """Return the list of consumer groups."""
     table = groups.groups_table(visit.rows("groups"), visit.name, visit.query, visit.now_ms)
     return Page("list.html", {"title": "Consumer groups", "table": table, "search": "Search groups"})
+
+
+def find_group(visit: Visit) -> Response:
+    """Return where a group's page is: its name, in which a slash may be, is a parameter."""
+    name = visit.path["group"]
+    return RedirectResponse(address(visit.name, "group", name=name) if name else address(visit.name, "groups"), 301)
 
 
 def show_group(visit: Visit) -> Page:

@@ -292,6 +292,8 @@ def _make_file(visit: Visit) -> Response:
     browse = parse_browse(visit, DOWNLOAD_RECORDS, DOWNLOAD_BYTES)
     found = search(visit.cluster.coordinator, visit.state, browse.search, browse.admits)
     records = _in_order(found, browse)
+    for error in found.unreadable:  # a file that lacks records without saying so helps nobody
+        raise error
     topic = browse.search.topic
     headers = _attachment(f"{topic}.{_FILES[form].suffix}")
     if found.stopped:

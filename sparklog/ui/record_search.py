@@ -16,6 +16,13 @@ import pyarrow as pa
 
 from sparklog.client.reader import Fetched, LogReader
 from sparklog.coordinator import Coordinator
+from sparklog.errors import (
+    CorruptionError,
+    DataLossError,
+    ObjectNotFoundError,
+    SparklogError,
+    UnsupportedVersionError,
+)
 from sparklog.protocol.state import State
 from sparklog.ui.views.record_filter import RecordFilter
 from sparklog.ui.views.records import FoundRecord
@@ -30,6 +37,8 @@ MAX_SECONDS = 5.0
 """Seconds after which a search returns what it has."""
 _WINDOW = 1000
 """Offsets that a search with a filter reads together from the end backwards."""
+_DAMAGE = (CorruptionError, DataLossError, ObjectNotFoundError, UnsupportedVersionError)
+"""Errors of one file or batch: others of the topic can be read."""
 _FIRST_WINDOW = 50
 """Offsets that it reads together at first, whatever their size; then twice as many each time."""
 
@@ -50,7 +59,8 @@ class Search(NamedTuple):
 class Found(NamedTuple):
     """The records that a search found, and how far it came: where the next one begins, by partition.
 
-    ``stopped`` says which bound ended it before the end of the log, empty if none did.
+    ``stopped`` says which bound ended it before the end of the log, empty if none did. ``unreadable`` has the errors of
+    partitions whose next records in this direction cannot be read.
     """
 
     records: list[FoundRecord]
@@ -58,6 +68,7 @@ class Found(NamedTuple):
     read: int
     read_bytes: int
     stopped: str
+    unreadable: Sequence[SparklogError] = ()
 
 
 class _Budget:
@@ -94,11 +105,13 @@ class _Late(Exception):
 
 
 def search(coordinator: Coordinator, state: State, wanted: Search, admits: RecordFilter) -> Found:
-    """Return the records of a topic that pass a filter, at most ``wanted.limit`` of each partition.
+    """Return the records of a topic that pass a filter, at most ``wanted.limit`` of each partition, and of a damaged
+    partition those before the damage.
 
-    Raises as ``LogReader.fetch``.
+    Raises as ``LogReader.fetch``, but for damage.
     """
     records: list[FoundRecord] = []
+    unreadable: list[SparklogError] = []
     following: dict[int, int] = {}
     with LogReader(coordinator) as reader:
         budget = _Budget(reader)
@@ -108,14 +121,17 @@ def search(coordinator: Coordinator, state: State, wanted: Search, admits: Recor
             if budget.spent:
                 continue
             count = 0
-            for record, position in walk(reader, state, wanted, partition, start, admits, budget):
-                following[partition] = position
-                if record is not None:
-                    records.append(record)
-                    count += 1
-                if count >= wanted.limit or budget.spent:
-                    break
-    return Found(records, following, budget.read, budget.size, budget.spent)
+            try:
+                for record, position in walk(reader, state, wanted, partition, start, admits, budget):
+                    following[partition] = position
+                    if record is not None:
+                        records.append(record)
+                        count += 1
+                    if count >= wanted.limit or budget.spent:
+                        break
+            except _DAMAGE as error:
+                unreadable.append(error)
+    return Found(records, following, budget.read, budget.size, budget.spent, unreadable)
 
 
 _Step = tuple[FoundRecord | None, int]
@@ -147,14 +163,19 @@ def _backwards(
     while start > first:
         low = max(start - window, first)
         records: list[FoundRecord] = []
-        for fetched in reader.fetch(wanted.topic, partition, low, start, state=state):
-            budget.take(fetched)
-            if has_moved and budget.spent:  # the newest records of these are not read yet: the search goes on here
-                return
-            try:
+        try:
+            for fetched in reader.fetch(wanted.topic, partition, low, start, state=state):
+                budget.take(fetched)
+                if has_moved and budget.spent:  # the newest records of these are not read yet: the search goes on here
+                    return
                 records += passing(partition, fetched, admits, wanted.kept_bytes, budget if has_moved else None)
-            except _Late:
-                return
+        except _Late:
+            return
+        except _DAMAGE:
+            if start - low == 1:
+                raise
+            window = most = (start - low) // 2  # there may be sound records after the damage
+            continue
         for record in reversed(records):
             yield record, record.offset
         start, window, has_moved = low, min(2 * window, most), True

@@ -220,6 +220,16 @@ def test_new_partitions_from_the_start(cluster: Coordinator) -> None:
 # -- groups
 
 
+def test_unreadable_batch(run: Run, cluster: Coordinator, root: str) -> None:
+    cluster.create_topic("t", partitions=2)
+    for partition in (0, 1):
+        append_records(cluster, "t", [Record(None, b"value-%d" % partition, partition=partition)])
+    (file,) = Path(root, "t-0").glob("*.log")
+    file.write_bytes(file.read_bytes().replace(b"value-0", b"valuf-0"))
+    result = run("console-consumer", "--topic", "t", "--from-beginning", "--skip-message-on-error")
+    assert (result.code, result.out) == (1, "value-1\n")
+
+
 def test_no_coordinator(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("t")
     cluster.submit(partial(commit_group_offsets, commit=GroupCommit(group="g", offsets={("t", 0): 0})))

@@ -214,10 +214,15 @@ def test_the_command_line_with_distributed_does_the_same(root: str) -> None:
 
 
 @pytest.mark.programs
-def test_a_loop_ends_at_sigterm(root: str, tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "jobs/maintain.py"), "--master", "local[2]", "--loop", "--only", "roll"]
+@pytest.mark.parametrize("starter", ["python", "spark-submit"])
+def test_a_loop_ends_at_sigterm(root: str, tmp_path: Path, starter: str) -> None:
+    program, spark = str(ROOT / "jobs/maintain.py"), ["--master", "local[2]"]
+    submit = str(Path(sys.executable).parent / "spark-submit")
+    command = [sys.executable, program, *spark] if starter == "python" else [submit, *spark, program]
+    command += ["--loop", "--only", "roll", "--bootstrap-server", root]
     with (tmp_path / "output").open("w") as output:
-        loop = subprocess.Popen([*command, "--bootstrap-server", root], env=clean_environment(), stderr=output)
+        environment = clean_environment(PYSPARK_PYTHON=sys.executable)
+        loop = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
         deadline = time.monotonic() + 120
         while "roll: files rewritten 80" not in (tmp_path / "output").read_text() and time.monotonic() < deadline:
             time.sleep(0.1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -82,47 +83,84 @@ def test_a_failure_is_reported_in_one_line(
     assert "topic 'nothing' does not exist" in capsys.readouterr().err
 
 
+SUBMIT = [str(Path(sys.executable).parent / "spark-submit")]
+SETTINGS = ["--master", "local[1]", "--conf", "spark.ui.enabled=false"]
+
+
 @pytest.mark.programs
+@pytest.mark.parametrize("signalled", ["the program", "spark-submit", "all"])
 def test_sigterm_stops_a_program_and_the_next_start_continues(
     spark: SparkSession,
     log: Coordinator,  # noqa: F811
     tmp_path: Path,
+    signalled: str,
 ) -> None:
     folder = Path(log.store.root.removeprefix("file://"))
     write_rows(folder, "value string", [{"value": str(number)} for number in range(7)], topic="orders")
     cluster = ["--bootstrap-server", log.store.root, "--checkpoint", str(tmp_path / "checkpoint")]
     topics = ["--topic", "orders", "--to", "copies"]
     program = subprocess.Popen(
-        [
-            sys.executable,
-            "jobs/stream_copy.py",
-            *cluster,
-            *topics,
-            "--master",
-            "local[1]",
-            "--conf",
-            "spark.ui.enabled=false",
-        ],
+        [sys.executable, "jobs/stream_copy.py", *cluster, *topics, *SETTINGS]
+        if signalled == "the program"
+        else [*SUBMIT, *SETTINGS, "jobs/stream_copy.py", *cluster, *topics],
         cwd=ROOT,
-        env=clean_environment(PYTHONPATH=str(ROOT)),
-        stderr=subprocess.PIPE,
+        env=clean_environment(PYTHONPATH=str(ROOT), PYSPARK_PYTHON=sys.executable),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,  # spark-submit prints what the program prints to stdout
         text=True,
         start_new_session=True,
     )
     try:
-        assert program.stderr is not None
-        for line in program.stderr:
+        assert program.stdout is not None
+        for line in program.stdout:
             if "batch 0: 7 records" in line:
                 break
-        program.send_signal(signal.SIGTERM)
-        errors = program.stderr.read()
-        assert program.wait(WAIT_SECONDS) == 0
+        if signalled == "all":  # as a service manager does: Spark's Python processes, too
+            os.killpg(program.pid, signal.SIGTERM)
+        else:
+            program.send_signal(signal.SIGTERM)
+        errors = program.stdout.read()
+        assert program.wait(WAIT_SECONDS) == 0, errors
         assert "stopped after 7 records" in errors
+        assert signalled == "all" or "\tat " not in errors, errors  # a stack trace of Java's
     finally:
         program.kill()
-        assert program.stderr is not None
-        program.stderr.close()
+        assert program.stdout is not None
+        program.stdout.close()
         program.wait()
     produce(spark, log, 3, first=7)
     assert run("stream_copy", *cluster, *topics, "--available-now") == 0
     assert values(spark, log) == list(range(10))
+
+
+QUERY = """
+import sys
+from pyspark.sql import SparkSession
+import sparklog
+
+spark = SparkSession.Builder().getOrCreate()
+sparklog.register(spark)
+root, folder, checkpoint = sys.argv[1:]
+rows = spark.readStream.format("sparklog").option("subscribe", "orders").load(root)
+writer = rows.select("value").writeStream.queryName("audit").option("checkpointLocation", checkpoint)
+writer.trigger(availableNow=True).start(folder).awaitTermination()
+"""
+
+
+@pytest.mark.programs
+def test_a_program_that_ends_with_its_query_gets_the_last_events_and_prints_no_stack_trace(
+    log: Coordinator,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    folder = Path(log.store.root.removeprefix("file://"))
+    write_rows(folder, "value string", [{"value": str(number)} for number in range(7)], topic="orders")
+    (tmp_path / "query.py").write_text(QUERY)
+    paths = [log.store.root, str(tmp_path / "table"), str(tmp_path / "checkpoint")]
+    ended = subprocess.run(
+        [*SUBMIT, *SETTINGS, str(tmp_path / "query.py"), *paths],
+        env=clean_environment(PYTHONPATH=str(ROOT), PYSPARK_PYTHON=sys.executable),
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=WAIT_SECONDS,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout
+    assert "\tat " not in ended.stdout, ended.stdout  # a stack trace of Java's
+    assert sum(entry.offset for entry in log.refresh().groups["audit"].offsets.values()) == 7

@@ -415,6 +415,8 @@ class ReadAhead:
             stream.reading = None
             if self._reader.bounds(*stream.topic_partition) is not None:  # else its topic was deleted during the read
                 failure = error
+                topic, partition = stream.topic_partition
+                error.context = {"topic": topic, "partition": partition, **error.context}  # a file does not know them
         with self.lock:
             if self.streams.get(stream.topic_partition) is stream:
                 self._store(stream, chunk, failure)

@@ -113,7 +113,7 @@ def refuse_replaced_root(store: Store, why: str) -> RootReplacedError:
     """Return the error if a root holds another history than before."""
     return RootReplacedError(
         f"{store.root} holds another history than the one that this client has read: {why}. It was restored from a "
-        "copy or created again; nothing was written. Close this client and open the cluster again; `sparklog fsck` "
-        "shows what the root holds",
+        "copy or created again. This call wrote nothing; what was acknowledged before may be missing there. Close this "
+        "client and open the cluster again; `sparklog fsck` shows what the root holds",
         path=store.root,
     )

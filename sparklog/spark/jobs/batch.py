@@ -40,7 +40,8 @@ SUBMITTED_VARIABLE = "PYSPARK_GATEWAY_PORT"
 _OURS = re.compile(r"^(?:Caused by: )?sparklog\.errors\.\w+: (.+)$", re.MULTILINE)
 _PYTHON = re.compile(r"^(?:[A-Za-z_]\w*\.)*(\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
 _SPARK = re.compile(r"\[[A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*\] .+")
-_JAVA = re.compile(r"^(?:: )?(?:\w+\.)+\w+(?:Exception|Error): ", re.MULTILINE)
+_JAVA = re.compile(r"^(?:: )?(?:\w+\.)+(?P<words>\w+)(?:Exception|Error): ")
+_CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _JAVA_STACK = re.compile(r"\n\s+at [\w.$/]+\(")
 
 
@@ -269,11 +270,22 @@ def reason(error: BaseException) -> str:
 
 
 def _first_line(text: str) -> str:
-    """Return the first informative line: not py4j's own, and without a leading Java class name."""
-    lines = (_JAVA.sub("", line).strip() for line in text.splitlines())
+    """Return the first informative line: not py4j's own, and without a leading Java class name if it is a sentence."""
+    lines = (_without_class(line).strip() for line in text.splitlines())
     return _one_line(
         next((line for line in lines if line and not line.startswith("An error occurred while calling")), "")
     )
+
+
+def _without_class(line: str) -> str:
+    """Return a Java error's message. If it only names something, as that of a NoSuchFileException does, the words of
+    the class's name say what is wrong with it."""
+    raised = _JAVA.match(line)
+    if raised is None:
+        return line
+    message = line[raised.end() :]
+    is_name = " " not in message.strip() or "java.nio.file." in raised.group()
+    return f"{_CAPITAL.sub(' ', raised['words']).lower()}: {message}" if is_name else message
 
 
 def _one_line(text: str) -> str:

@@ -12,11 +12,13 @@ import signal
 import threading
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 from sparklog.spark.jobs import batch as job
+from sparklog.spark.jobs.signals import signals_of_jvm
 from sparklog.spark.options import STORAGE_PREFIX
 from sparklog.spark.stream.skipped_batch_report import is_repetition
 
@@ -86,9 +88,10 @@ def run_query(program: str, writer: DataStreamWriter, options: argparse.Namespac
     stopping = threading.Event()
     before = signal.signal(signal.SIGTERM, lambda number, frame: stopping.set())
     try:
-        query = writer.start()
-        job.say(program, f"query {query.id} runs; SIGTERM stops it")
-        rows = _wait(program, query, stopping)
+        with signals_of_jvm(stopping.is_set):
+            query = writer.start()
+            job.say(program, f"query {query.id} runs; SIGTERM stops it")
+            rows = _wait(program, query, stopping)
     finally:
         signal.signal(signal.SIGTERM, before)
     return f"{'stopped' if stopping.is_set() else 'ended'} after {rows:,} records; the next start continues from there"
@@ -99,7 +102,12 @@ def _wait(program: str, query: StreamingQuery, stopping: threading.Event) -> int
     seen, rows, ended = -1, 0, False
     try:
         while not ended:
-            ended = bool(query.awaitTermination(LOOK_SECONDS))  # type: ignore[arg-type]
+            try:
+                ended = bool(query.awaitTermination(LOOK_SECONDS))  # type: ignore[arg-type]
+            except StreamingQueryException:
+                if not stopping.is_set():
+                    raise
+                ended = True  # a service manager ends Spark's Python processes, too: the query fails without them
             if stopping.is_set() and not ended:
                 query.stop()
                 ended = True

@@ -5,20 +5,25 @@ sparklog sources read, and commits the offsets of each finished batch to the gro
 the query's lag. Spark does not tell a source its query's name, but it tells a listener.
 
 Rules: runs in the user's process, on Spark's listener thread and not on the query's; commits only changed offsets; best
-effort: a failure is logged once per query and stops nothing. A query is skipped if one of its sources has
-``kafka.group.id``, to which the source commits itself, or ``commitOffsets=false``, or if its sources read several
-clusters. Before Spark 4.2, which asks a source for offsets after the last batch too, such a group is committed to here.
+effort: a failure is logged once per query and stops nothing. The end of a program waits for the last events: Spark
+delivers them after the query has ended, and prints a stack trace if Python is gone. A query is skipped if one of its
+sources has ``kafka.group.id``, to which the source commits itself, or ``commitOffsets=false``, or if its sources read
+several clusters. Before Spark 4.2, which asks a source for offsets after the last batch too, such a group is committed
+to here.
 Not for: lag in Python (``lag_listener``), and sessions of Spark Connect, whose plans are not accessible.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
     QueryProgressEvent,
@@ -38,8 +43,10 @@ from sparklog.store.process_local import ProcessTable
 logger = logging.getLogger(__name__)
 
 SOURCE = "sparklog"
-_listening: ProcessTable[str, bool] = ProcessTable()
-"""Sessions that have the listener."""
+EVENTS_MS = 10_000
+"""Milliseconds that the end of a program waits for the events of its queries."""
+_listening: ProcessTable[str, QueryNameListener] = ProcessTable()
+"""The listener of each session, by the session's id."""
 
 
 class QueryNameListener(StreamingQueryListener):
@@ -47,18 +54,18 @@ class QueryNameListener(StreamingQueryListener):
     (``stream.skipped_batch_report``). Spark calls its methods in one thread."""
 
     def __init__(self, session: SparkSession) -> None:
-        self._session = session
+        self.session = session
         self._groups: dict[str, NamedGroup] = {}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Look up the query's sources and sink. Spark waits for this call, so the query still exists."""
         try:
-            skipped_batch_report.look_up(self._session, str(event.id), str(event.runId))
+            skipped_batch_report.look_up(self.session, str(event.id), str(event.runId))
         except Exception as error:
             logger.debug("could not look up which batches of query %s are in the log: %s", event.id, error)
         if event.name or not HAS_LIMITS:
             try:
-                group = find_group(event.name or "", source_options(self._session, str(event.id)))
+                group = find_group(event.name or "", source_options(self.session, str(event.id)))
                 if group is not None:
                     self._groups[str(event.runId)] = group
             except Exception as error:
@@ -141,7 +148,40 @@ def listen(session: SparkSession) -> None:
             sessions = _listening.entries
             identity = java.sessionUUID()
             if identity not in sessions:
-                session.streams.addListener(QueryNameListener(session))
-                sessions[identity] = True
+                listener = QueryNameListener(session)
+                session.streams.addListener(listener)
+                sessions[identity] = listener
     except Exception as error:
         logger.warning("named queries commit no offsets to groups of their names: %s", error)
+
+
+def deliver_events() -> None:
+    """Wait until Spark has delivered the events of this process's queries, at most ``EVENTS_MS``. Best effort."""
+    with _listening.held:
+        sessions = _listening.entries
+        is_listening = bool(sessions)
+    context = SparkContext._active_spark_context
+    if is_listening and context is not None:
+        try:
+            context._jsc.sc().listenerBus().waitUntilEmpty(EVENTS_MS)
+        except Exception as error:  # a slow listener, or a JVM that has ended
+            logger.debug("the last events of streaming queries may be lost: %s", error)
+
+
+def stop_listening() -> None:
+    """Remove the listeners of all sessions, so that Spark calls no process that has ended. Best effort."""
+    deliver_events()
+    with _listening.held:
+        sessions = _listening.entries
+        listeners = list(sessions.values())
+        sessions.clear()
+    for listener in listeners:
+        try:
+            listener.session.streams.removeListener(listener)
+        except Exception as error:  # the session was stopped, or the JVM has ended
+            logger.debug("a listener stays in a session that has ended: %s", error)
+
+
+# Python from 3.12 on starts no thread in functions of atexit, and a call of Spark's may need one.
+getattr(threading, "_register_atexit", atexit.register)(deliver_events)
+atexit.register(stop_listening)

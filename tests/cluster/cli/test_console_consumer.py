@@ -276,6 +276,39 @@ def test_a_damaged_segment_fails_with_its_file_and_checksums(run: Run, filled: C
     assert "Processed a total of 1 messages" in result.err
 
 
+def damage(root: str, folder: str, value: bytes) -> None:
+    """Flip a bit of a value in the one file that has it."""
+    for path in Path(root, folder).glob("*.log"):
+        data = bytearray(path.read_bytes())
+        if value in data:
+            data[data.index(value)] ^= 1
+            path.write_bytes(data)
+
+
+@pytest.mark.parametrize("end", [["--timeout-ms", "0"], [], ["--max-messages", "3"]], ids=["timeout", "none", "limit"])
+@pytest.mark.parametrize("group", [[], ["--group", "g"]], ids=["log", "group"])
+def test_other_partitions_are_printed_before_the_error_of_a_damaged_one(
+    run: Run, filled: Coordinator, root: str, end: list[str], group: list[str]
+) -> None:
+    if group and end[:1] == ["--timeout-ms"]:
+        end = ["--timeout-ms", "3000"]  # a member joins first
+    damage(root, "t-0", b"v1")
+    result = run("console-consumer", "--topic", "t", "--from-beginning", *end, *group)
+    assert (result.code, sorted(result.lines)) == (1, ["v0", "v3"])
+    assert "checksum" in result.err
+    assert "t-0 cannot be read from offset 1 on; reading the other partitions first" in result.err
+    if group:
+        assert committed(filled) == {0: 1, 1: 1}
+
+
+def test_the_errors_of_all_damaged_partitions_are_reported(run: Run, filled: Coordinator, root: str) -> None:
+    damage(root, "t-0", b"v0")
+    damage(root, "t-1", b"v3")
+    result = run("console-consumer", "--topic", "t", "--from-beginning")
+    assert (result.code, result.lines) == (1, [])
+    assert (str(Path(root, "t-0")) in result.err, str(Path(root, "t-1")) in result.err) == (True, True)
+
+
 GROUP = ["--topic", "t", "--group", "g", "--from-beginning"]
 
 

@@ -95,6 +95,12 @@ def test_once_prints_all_groups_and_topics(run: Run, busy: Coordinator) -> None:
     assert result.out.index("orders") < result.out.index("quiet")
 
 
+def test_one_group_can_be_chosen(run: Run, busy: Coordinator) -> None:
+    commit(busy, CommitOffsets(group="other", offsets=[]))
+    report = json.loads(run("top", "--once", "--json", "--group", "billing").out)
+    assert ([each["group"] for each in report["groups"]], len(report["topics"])) == (["billing"], 2)
+
+
 def test_once_prints_json(run: Run, busy: Coordinator) -> None:
     report = json.loads(run("top", "--once", "--json", "--window", "30").out)
     assert [(each["topic"], each["records_per_second"]) for each in report["topics"]] == [("orders", 2), ("quiet", 0)]

@@ -191,6 +191,12 @@ def test_a_group_of_a_cluster_without_commits_gets_later_and_is_stuck() -> None:
             assert "Stuck: orders-0" in text
 
 
+def test_an_address_of_a_group_below_the_groups_leads_to_its_page(web: Web) -> None:
+    answer = web.get(f"/log/groups/{quote(HOSTILE_GROUP, safe='')}")
+    assert (answer.status, answer.headers["location"]) == (301, PATHS["/group"])
+    assert web.get("/log/groups/").headers["location"] == PATHS["/groups"]
+
+
 def test_a_group_of_any_name_has_a_page(web: Web) -> None:
     answer = web.get(PATHS["/group"])
     assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;/..%2fabc\\u202etxt.exe" in answer.text

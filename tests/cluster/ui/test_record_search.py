@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,8 @@ from sparklog.testing.records import Record, append_records
 from sparklog.ui import record_search
 from sparklog.ui.record_search import Search, search
 from sparklog.ui.views.record_filter import RecordFilter, parse_record_filter
+from tests.cluster.maintenance.damaged_clusters import DamagedCluster
+from tests.web import serving
 
 RECORDS = 600
 
@@ -66,3 +69,51 @@ def test_a_search_with_a_filter_that_takes_long_ends_in_time_and_goes_on(backwar
         assert searches <= RECORDS // 50
     assert seen == [*(range(RECORDS - 1, -1, -1) if backwards else range(RECORDS))]
     assert searches > 4
+
+
+@pytest.mark.parametrize("damage", ["batch", "index", "log"])
+def test_what_lies_before_damage_in_the_direction_of_a_search_is_shown_with_the_error(
+    damage: str, tmp_path: Path
+) -> None:
+    cluster = DamagedCluster(tmp_path)
+    for number in range(30):  # batches of five, each in a file of its own; that at 60 to 64 is damaged
+        records = [Record(b"k", b"value-%03d" % (number * 5 + each), partition=0) for each in range(5)]
+        append_records(cluster.coordinator, "orders", records)
+    append_records(cluster.coordinator, "orders", [Record(b"k", b"other", partition=1)])
+    (file,) = (file for file in (cluster.root / "orders-0").glob("*.log") if b"value-062" in file.read_bytes())
+    if damage == "batch":
+        file.write_bytes(file.read_bytes().replace(b"value-062", b"valuf-062"))
+    else:
+        file.with_suffix(f".{damage}").unlink()
+    coordinator = cluster.reopened()
+
+    def offsets(backwards: bool, start: int) -> list[int]:
+        found = search(
+            coordinator, coordinator.state, Search("orders", {0: start, 1: 1}, backwards, 1000), RecordFilter()
+        )
+        assert len(found.unreadable) == (0 if start == 65 and not backwards else 1)
+        assert [record.value for record in found.records if record.partition == 1] == ([b"other"] if backwards else [])
+        return [record.offset for record in found.records if record.partition == 0]
+
+    assert offsets(backwards=True, start=150) == list(range(149, 64, -1))
+    assert offsets(backwards=False, start=0) == list(range(60))
+    assert offsets(backwards=False, start=65) == list(range(65, 150))
+
+
+def test_the_page_of_a_damaged_topic_shows_newer_records_and_the_error(tmp_path: Path) -> None:
+    cluster = DamagedCluster(tmp_path)
+    for value in (b"old", b"damaged", b"newest"):
+        append_records(cluster.coordinator, "orders", [Record(b"k", value, partition=0)])
+    (file,) = (file for file in (cluster.root / "orders-0").glob("*.log") if b"damaged" in file.read_bytes())
+    file.write_bytes(file.read_bytes().replace(b"damaged", b"Damaged"))
+    with serving(cluster.reopened()) as web:
+        (name,) = web.followers
+        for query, status, words in (
+            ("?from=end", 200, ("newest", "checksum")),
+            ("?from=start", 200, ("old", "checksum")),
+            ("?from=offset&at=2", 200, ("newest",)),
+            ("/download?from=end&as=json", 500, ("checksum",)),
+        ):
+            answer = web.get(f"/{name}/topics/orders/records{query}")
+            assert answer.status == status
+            assert all(word in answer.text for word in words)

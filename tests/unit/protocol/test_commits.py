@@ -299,6 +299,7 @@ def test_a_commit_of_a_newer_level_names_the_version_it_needs(more: bytes) -> No
     with pytest.raises(UnsupportedVersionError, match="upgrade") as caught:
         decode_commit(newer, 7)
     assert ("needs sparklog 7.1.0 or newer" in str(caught.value)) == bool(more)
+    assert "what was acknowledged stays in the log" in str(caught.value)
     assert not DESTRUCTIVE.search(str(caught.value).replace("Nothing is damaged", ""))
 
 

@@ -90,3 +90,17 @@ def test_key_value_pairs_keep_equal_signs_in_values() -> None:
 def test_storage_options_are_text_unless_they_can_only_be_json() -> None:
     given = [("key", "123"), ("anon", "true"), ("client_kwargs", '{"region_name": "x"}')]
     assert storage_values(given) == {"key": "123", "anon": True, "client_kwargs": {"region_name": "x"}}
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        ("java.nio.file.NoSuchFileException: /elsewhere/dist/env.tar.gz", "no such file: /elsewhere/dist/env.tar.gz"),
+        ("java.nio.file.AccessDeniedException: /data/my files/log", "access denied: /data/my files/log"),
+        ("java.net.UnknownHostException: namenode", "unknown host: namenode"),
+        ("java.lang.ClassNotFoundException: org.example.Source", "class not found: org.example.Source"),
+        ("java.io.FileNotFoundException: File file:/data/x does not exist", "File file:/data/x does not exist"),
+    ],
+)
+def test_a_message_of_java_that_is_only_a_name_says_what_is_wrong_with_it(raised: str, said: str) -> None:
+    assert reason(Exception(f"An error occurred while calling o1.load.\n: {raised}\n\tat sun.nio.Fs(F.java:1)")) == said

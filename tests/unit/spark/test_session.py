@@ -36,6 +36,11 @@ def test_push_down_is_always_on(master: str) -> None:
     assert settings(master)["spark.sql.python.filterPushdown.enabled"] == "true"
 
 
+def test_no_progress_bar_covers_what_a_program_prints() -> None:
+    assert settings("local[2]")["spark.ui.showConsoleProgress"] == settings("yarn")["spark.ui.showConsoleProgress"]
+    assert settings("yarn")["spark.ui.showConsoleProgress"] == "false"
+
+
 def test_executors_get_memory_for_the_python_of_each_core() -> None:
     assert settings("yarn", executor_cores=4)["spark.executor.memoryOverhead"] == "1984m"
     assert "spark.executor.memoryOverhead" not in settings("local[4]")

@@ -101,6 +101,9 @@ def _update(admin: AdminClient, level: int, action: str, dry_run: bool) -> int:
     from sparklog.client.admin.security import UpdateFeatureType
 
     kind = UpdateFeatureType.UPGRADE if action == "upgrade" else UpdateFeatureType.SAFE_DOWNGRADE
+    if admin.describe_features()["finalized_features"][FEATURE][1] == level:
+        say(f"{FEATURE} is {level} already.")
+        return 0
     try:
         admin.update_features({FEATURE: (kind, level)}, validate_only=dry_run)
     except InvalidCallError as error:

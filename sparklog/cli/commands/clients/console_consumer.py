@@ -132,6 +132,7 @@ def run(options: argparse.Namespace) -> int:
             else:
                 source = LogSource(consumer, coordinator, limit, selection, start, reset)
             printed = _print_all(options, source, stop, lines)
+            source.raise_unreadable()
             return stop.exit_code
         finally:
             consumer.close(autocommit=printed)  # of a group, as enable.auto.commit says
@@ -282,7 +283,7 @@ def _consume(options: argparse.Namespace, source: GroupSource, stop: StopRequest
         if records:
             deadline, seconds = now + timeout_seconds, 0.0
             continue
-        if now >= deadline and source.has_caught_up(now - deadline):
+        if source.is_over() or (now >= deadline and source.has_caught_up(now - deadline)):
             return
         seconds = max(min(deadline - now, POLL_SECONDS), CATCH_UP_SECONDS)
 

@@ -1,4 +1,8 @@
-"""The records that ``console-consumer`` prints: of a member of a group, or of all partitions of its topics."""
+"""The records that ``console-consumer`` prints: of a member of a group, or of all partitions of its topics.
+
+A partition with a batch that cannot be read is set aside at that batch: the others are read to their ends first, then
+its error is raised. Nothing is skipped, and no error is hidden.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,15 @@ from sparklog.client.admin.offsets_topic import described_topic
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.consumer.records import ConsumerRecord
 from sparklog.coordinator import Coordinator
-from sparklog.errors import KafkaTimeoutError, OffsetOutOfRangeError
+from sparklog.errors import (
+    CorruptionError,
+    DataLossError,
+    KafkaTimeoutError,
+    OffsetOutOfRangeError,
+    SparklogError,
+    StorageError,
+    UnsupportedVersionError,
+)
 from sparklog.protocol.group.start_offset import EARLIEST, LATEST, NONE
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.types import TopicPartition
@@ -19,6 +31,10 @@ UNREADABLE_SECONDS = 60.0
 """Time after which existing records that still cannot be read are an error."""
 REFRESH_SECONDS = 1.0
 """Interval of the checks whether a missing topic exists now."""
+
+
+OF_A_BATCH = (CorruptionError, DataLossError, StorageError, UnsupportedVersionError)
+"""Errors that concern one partition if they name it."""
 
 
 class TopicSelection(NamedTuple):
@@ -40,10 +56,16 @@ class GroupSource:
         self._consumer = consumer
         self._coordinator = coordinator
         self._remaining = limit
+        self._unreadable: dict[TopicPartition, SparklogError] = {}
 
     def poll(self, seconds: float) -> list[ConsumerRecord]:
-        """Return records as soon as there are any, none after ``seconds``."""
-        polled = self._consumer.poll(seconds * 1000, max_records=self._remaining if self._remaining > 0 else None)
+        """Return records as soon as there are any, none after ``seconds``. Sets a partition aside that cannot be
+        read."""
+        try:
+            polled = self._consumer.poll(seconds * 1000, max_records=self._remaining if self._remaining > 0 else None)
+        except OF_A_BATCH as error:
+            self._set_aside(error)
+            return []
         records = [record for partition_records in polled.values() for record in partition_records]
         if self._remaining > 0:
             self._remaining -= len(records)
@@ -52,6 +74,31 @@ class GroupSource:
     def has_caught_up(self, overdue_seconds: float) -> bool:
         """Return whether to stop, this long after the timeout."""
         return True
+
+    def is_over(self) -> bool:
+        """Return whether a partition was set aside and the others have been read to their ends."""
+        others = self._consumer.assignment() - self._unreadable.keys()
+        return bool(self._unreadable) and (not others or self._consumer.has_caught_up())
+
+    def raise_unreadable(self) -> None:
+        """Raise the error of a partition that was set aside, if any; complain of those of further ones."""
+        for error in list(self._unreadable.values())[1:]:
+            complain(f"{error}")
+        for error in self._unreadable.values():
+            raise error
+
+    def _set_aside(self, error: SparklogError) -> None:
+        """Read the other partitions first. Raises the error if it is not one of a partition."""
+        if error.topic is None or error.partition is None:
+            raise error
+        partition = TopicPartition(str(error.topic), int(error.partition))
+        if partition not in self._consumer.assignment():
+            raise error
+        self._consumer.pause(partition)
+        self._unreadable[partition] = error
+        if self._consumer.assignment() - self._unreadable.keys():
+            position = self._consumer.position(partition)
+            complain(f"{partition} cannot be read from offset {position} on; reading the other partitions first")
 
 
 class LogSource(GroupSource):
@@ -117,7 +164,7 @@ class LogSource(GroupSource):
         is_derived = len(self._ends) < len(self._topic_ids)  # its offsets have gaps: no position reaches its end
         behind = [
             partition
-            for partition in self._topic_ids.keys() & self._ends.keys()
+            for partition in (self._topic_ids.keys() & self._ends.keys()) - self._unreadable.keys()
             if (self._consumer.position(partition) or 0) < self._ends[partition]
         ]
         if not behind and (not is_derived or self._consumer.has_caught_up()):

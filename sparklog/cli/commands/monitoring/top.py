@@ -44,6 +44,7 @@ def parser() -> CommandParser:
     options.add_value(
         "--window", "SECONDS", f"rates are of the last SECONDS (default {DEFAULT_WINDOW_SECONDS:.0f})", type=float
     )
+    options.add_value("--group", "GROUP", "of the groups only this one")
     add_json(options, "--once")
     return options
 
@@ -64,10 +65,16 @@ def run(options: argparse.Namespace) -> int:
     from sparklog.monitoring.system_tables import SystemTables
 
     tables, root = SystemTables(coordinator), coordinator.store.root
+
+    def read() -> Activity:
+        activity = read_activity(coordinator, tables, window)
+        groups = [each for each in activity.groups if options.group in (None, each.group)]
+        return activity._replace(groups=groups)
+
     if options.once:
-        _print(read_activity(coordinator, tables, window), root, options.json)
+        _print(read(), root, options.json)
     else:
-        _show(lambda: read_activity(coordinator, tables, window), root, interval)
+        _show(read, root, interval)
     return 0
 
 

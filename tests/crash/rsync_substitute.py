@@ -1,0 +1,58 @@
+"""What docs/backup.md uses of rsync, for machines without it: ``rsync -a [--exclude PATTERN] SOURCE... TARGET``.
+
+Like rsync it fails if a file vanishes while it is copied, and copies what has another size or time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+
+def is_excluded(path: Path, patterns: Sequence[str]) -> bool:
+    """A pattern with ``/`` before it is the path below the source; any other is a name at any depth."""
+    return any(
+        fnmatch.fnmatch(f"/{path}", pattern) if pattern.startswith("/") else fnmatch.fnmatch(path.name, pattern)
+        for pattern in patterns
+    )
+
+
+def copy(source: Path, target: Path, below: Path, patterns: Sequence[str]) -> None:
+    if is_excluded(below, patterns):
+        return
+    if source.is_dir():
+        target.mkdir(parents=True, exist_ok=True)
+        for child in sorted(source.iterdir()):
+            copy(child, target / child.name, below / child.name, patterns)
+        return
+    found = source.stat()
+    if target.exists() and (target.stat().st_size, target.stat().st_mtime) == (found.st_size, found.st_mtime):
+        return
+    shutil.copy2(source, target)
+
+
+def sources(names: Sequence[str], is_missing_ok: bool) -> Iterator[tuple[Path, bool]]:
+    for name in names:
+        if Path(name).exists() or not is_missing_ok:
+            yield Path(name), name.endswith("/")
+
+
+if __name__ == "__main__":
+    options = argparse.ArgumentParser(allow_abbrev=False)
+    options.add_argument("-a", action="store_true", required=True)
+    options.add_argument("--ignore-missing-args", action="store_true")
+    options.add_argument("--exclude", action="append", default=[])
+    options.add_argument("paths", nargs="+")
+    given = options.parse_args()
+    *names, target = given.paths
+    for source, is_content in sources(names, given.ignore_missing_args):
+        if is_content:
+            Path(target).mkdir(exist_ok=True)
+            for child in sorted(source.iterdir()):
+                copy(child, Path(target, child.name), Path(child.name), given.exclude)
+        else:
+            Path(target).mkdir(exist_ok=True)
+            copy(source, Path(target, source.name), Path(source.name), given.exclude)
