@@ -40,6 +40,7 @@ from sparklog.errors import (
     StorageUnavailableError,
 )
 from sparklog.log.broker_files import LatestCheck, read_identity
+from sparklog.log.owner_files import read_root
 from sparklog.protocol.decide import brokers as decide_brokers
 from sparklog.protocol.decide import elections
 from sparklog.protocol.decide.elections import Checked, UncleanElection
@@ -248,7 +249,8 @@ class Controller:
         try:
             old_root = self.coordinator.brokers.open_registered(ROOT_BROKER, url)
             if read_identity(old_root) is None:
-                close_root(old_root, log.state.cluster_id, log.store.root, log.clock, log.ids)
+                epoch = read_root(log.store).epoch
+                close_root(old_root, log.state.cluster_id, log.store.root, log.clock, log.ids, epoch)
         except SparklogError as error:
             logger.debug("could not close the old root %s: %s", url, error)
 

@@ -147,18 +147,21 @@ def read_note(root: Store, broker: int) -> OwnerRecord | None:
         return None
 
 
-def write_owner(store: Store, root: Store, cluster_id: str, broker: int, record: OwnerRecord) -> bool:
-    """Write an owner record at a location, after the note of it at the root, and delete older records; return whether
-    it is there. False if another one has its name. Raises StorageError."""
+def write_owner(store: Store, root: Store, cluster_id: str, broker: int, record: OwnerRecord) -> OwnerRecord | None:
+    """Write an owner record at a location, after the note of it at the root, and delete older records; return the one
+    that counts then: another root may have written a higher one, or one of this name, since this root looked.
+
+    None if a new registration has deleted them all. Raises CorruptMetadataError, StorageError."""
     data, key = _encode(cluster_id, broker, record), record_key(record)
     root.put(note_key(broker), data)  # first: a root that has a record without a note is taken for a restored one
     if create_object(store, key, data, limits.MAX_CLUSTER_FILE_BYTES) != data:
-        return False
+        return read_owner(store, cluster_id)
     keys = _record_keys(store)
     map_parallel(store.delete, [other for other in keys if other < key], store.parallel_requests)
-    if max(keys, default=key) > key:
-        _note_later_epoch(store, root, cluster_id, broker, record)
-    return True
+    if max(keys, default=key) == key:
+        return record
+    _note_later_epoch(store, root, cluster_id, broker, record)
+    return read_owner(store, cluster_id)
 
 
 def _note_later_epoch(store: Store, root: Store, cluster_id: str, broker: int, late: OwnerRecord) -> None:
