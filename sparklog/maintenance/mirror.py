@@ -175,8 +175,8 @@ def _check_source(root: Store, target: Store, mirror_file: MirrorFile, open_sour
     raise InvalidRequestError(
         f"{target.root} is the mirror of {mirror_file.source} (root epoch {mirrored_epoch}), and {root.root} (root "
         f"epoch {epoch}) is a copy of that root, the same under another address, or was replaced by it; nothing was "
-        f"mirrored. Use the recorded address, or another location for this mirror. If {root.root} is the root "
-        f"of the cluster from now on, run `sparklog brokers take-over --bootstrap-server {shlex.quote(root.root)}` first",
+        "mirrored. Use the recorded address, or another location for this mirror. If this is the cluster's root from "
+        f"now on, run `sparklog brokers take-over --bootstrap-server {shlex.quote(root.root)}` first",
         path=target.root,
     )
 
