@@ -25,6 +25,7 @@ from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.health import TRIAL_KEY
 from sparklog.coordinator.location_files import look_at
 from sparklog.coordinator.ownership import check_claimable, claim_quietly, examine_owner, own_again
+from sparklog.coordinator.removals import forget_removals
 from sparklog.errors import (
     BrokerNotAvailableError,
     DuplicateBrokerRegistrationError,
@@ -242,6 +243,7 @@ def cordon_broker(coordinator: Coordinator, broker: int, cordoned: bool = True) 
     """Exclude a broker from new replicas, or include it again; return whether that is a change.
 
     Raises BrokerIdNotRegisteredError."""
+    forget_removals(coordinator.store, broker)
     return coordinator.submit(lambda state: decide_brokers.cordon(state, broker, cordoned))
 
 

@@ -31,6 +31,7 @@ from sparklog.coordinator.coordinator import Coordinator, writer_name
 from sparklog.coordinator.health import Finding, Health, check_location, note_check
 from sparklog.coordinator.leases import LeaseWatch
 from sparklog.coordinator.ownership import describe_other_address, examine_owner, may_claim, renew_owner
+from sparklog.coordinator.removals import end_removals
 from sparklog.coordinator.unclean_election import UncleanSearch, waiting_for_unclean_election
 from sparklog.errors import (
     ControllerMovedError,
@@ -181,6 +182,7 @@ class Controller:
                 elected += self._conclude([self._check(broker) for broker in went_back])
             unclean = self._elect_unclean()
             preferred = self._balance()
+            end_removals(self.coordinator)
         except ControllerMovedError as error:
             logger.warning("%s", error)
             self.epoch = 0
