@@ -274,7 +274,7 @@ def _note_mirrored(root: Store, target: Store, state: State) -> None:
         if not holds_commit(root, state.version, state.digest):  # it was restored while this process was suspended
             root.delete(_note_key(target))
     except SparklogError as error:
-        logger.warning("could not note at %s that it was mirrored to %s: %s", root.root, target.root, error)
+        logger.info("could not note at %s that it was mirrored to %s: %s", root.root, target.root, error)
 
 
 def _copy_allowed(root: Store, target: Store) -> None:
