@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.health import check_identity
 from sparklog.errors import SparklogError
-from sparklog.log.broker_files import note_key, read_check
+from sparklog.log.broker_files import read_note
 from sparklog.protocol.state import State
 
 
@@ -63,4 +63,4 @@ def _ask(coordinator: Coordinator, state: State, number: int, answers: dict[int,
 def _to_probe(coordinator: Coordinator, number: int, why: str) -> Probe:
     if not why:
         return Probe(True, coordinator.log.clock.now_ms())
-    return Probe(False, read_check(coordinator.store, note_key(number)).time_ms or None, why)
+    return Probe(False, read_note(coordinator.store, number).time_ms or None, why)

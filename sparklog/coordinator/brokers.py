@@ -24,7 +24,8 @@ from sparklog import limits
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.health import TRIAL_KEY
 from sparklog.coordinator.location_files import look_at
-from sparklog.coordinator.ownership import check_claimable, claim_quietly, own_again
+from sparklog.coordinator.ownership import check_claimable, claim_quietly, examine_owner, own_again
+from sparklog.coordinator.removals import forget_removals
 from sparklog.errors import (
     BrokerNotAvailableError,
     DuplicateBrokerRegistrationError,
@@ -33,13 +34,14 @@ from sparklog.errors import (
     SparklogError,
     StorageError,
 )
-from sparklog.log.broker_files import CHECK_KEY, Identity, encode_identity, note_key, read_identity
+from sparklog.log.broker_files import CHECK_KEY, Identity, encode_identity, note_keys, read_identity
 from sparklog.log.creation import read_created
 from sparklog.log.layout import CLUSTER_KEY, MIRROR_KEY
-from sparklog.log.owner_files import OWNERS, remove_owners
+from sparklog.log.owner_files import OWNERS, read_owner, read_root, remove_owners
 from sparklog.log.owner_files import note_key as owner_note_key
 from sparklog.protocol.decide import brokers as decide_brokers
 from sparklog.protocol.decide import locations as decide_locations
+from sparklog.protocol.decide.ownership import is_another_roots
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
 from sparklog.store.enclosing import check_outside_locations
@@ -183,16 +185,26 @@ def remove_broker(coordinator: Coordinator, broker: int) -> None:
     Raises BrokerIdNotRegisteredError, PolicyViolationError.
     """
     url = decide_brokers.find_broker(coordinator.refresh(), broker).url
+    is_owned = _owns(coordinator, broker)
     coordinator.submit(lambda state: decide_brokers.unregister_broker(state, broker))
     try:
-        _forget_location(coordinator, broker, url)
+        _forget_location(coordinator, broker, url, is_owned)
     except SparklogError as error:
         logger.warning(
             "broker %d was removed, but deleting %s from its location %s failed: %s", broker, IDENTITY_KEY, url, error
         )
 
 
-def _forget_location(coordinator: Coordinator, broker: int, url: str) -> None:
+def _owns(coordinator: Coordinator, broker: int) -> bool:
+    """Return whether this root owns a broker's location, and so may delete what identifies it: not a copy's, nor that
+    of a root that was replaced, which the other root uses."""
+    try:
+        return examine_owner(coordinator, broker, coordinator.state).refusal is None
+    except SparklogError:  # it does not answer, or is another location
+        return False
+
+
+def _forget_location(coordinator: Coordinator, broker: int, url: str, is_owned: bool) -> None:
     """Delete what identifies the location of a broker that was removed, and what the root noted of it.
 
     A later registration of the location or the id writes files of the same names, and this process may be suspended
@@ -201,19 +213,25 @@ def _forget_location(coordinator: Coordinator, broker: int, url: str) -> None:
     """
     root, cluster_id = coordinator.store, coordinator.state.cluster_id
     store = coordinator.brokers.open_registered(broker, url)
-    identity = read_identity(store)
+    identity = read_identity(store) if is_owned else None
     steps: list[Callable[[], None]] = []
+    if not is_owned:
+        logger.warning("%s keeps its %s: it is not owned by %s, or did not answer", url, IDENTITY_KEY, root.root)
     if identity is not None and (identity.cluster_id, identity.broker) == (cluster_id, broker):
         steps += [
             partial(store.delete, CHECK_KEY),
             partial(remove_owners, store),
             partial(store.delete, IDENTITY_KEY),
         ]
-    steps += [partial(root.delete, note_key(broker)), partial(root.delete, owner_note_key(broker))]
+    own = read_root(root)
+    notes = [*note_keys(root, broker), owner_note_key(broker)]
+    steps += [partial(root.delete, key) for key in notes]
     try:
         for step in steps:
             if broker in coordinator.refresh().brokers or _broker_at(coordinator.state, url) is not None:
                 return
+            if identity is not None and is_another_roots(own, read_owner(store, cluster_id)):
+                return  # promoted, or taken over, since
             step()
     finally:
         _identify_again(coordinator, store)
@@ -225,6 +243,7 @@ def cordon_broker(coordinator: Coordinator, broker: int, cordoned: bool = True) 
     """Exclude a broker from new replicas, or include it again; return whether that is a change.
 
     Raises BrokerIdNotRegisteredError."""
+    forget_removals(coordinator.store, broker)
     return coordinator.submit(lambda state: decide_brokers.cordon(state, broker, cordoned))
 
 

@@ -14,13 +14,14 @@ from collections.abc import Callable, Collection, Sequence
 
 from sparklog import limits
 from sparklog.clock import Clock
-from sparklog.errors import ClusterMovedError, InvalidRequestError
+from sparklog.errors import ClusterMovedError, InvalidRequestError, PolicyViolationError
 from sparklog.ids import Ids
 from sparklog.log.broker_files import encode_identity
 from sparklog.log.commits.commit_attempt import Outcome
 from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.creation import create_object
 from sparklog.log.layout import read_cluster_file
+from sparklog.log.owner_files import read_root
 from sparklog.protocol.commits import Action, ChangeBroker, Commit, MoveCluster
 from sparklog.protocol.decide.brokers import online_brokers
 from sparklog.protocol.decide.elections import find_changes
@@ -44,13 +45,16 @@ def close_root(
     new_root: str,
     clock: Clock,
     ids: Ids,
+    epoch: int | None = None,
     check: Callable[[State], None] = lambda state: None,
 ) -> int:
-    """Commit the move to ``new_root`` and make this root a location of it; return the last version. ``check`` gets the
-    state that the move follows, and may raise.
+    """Commit the move to ``new_root`` and make this root a location of it; return the last version. ``epoch`` is that
+    of the new root; None if it has none yet, and will continue with all commits of this one. ``check`` gets the state
+    that the move follows, and may raise.
 
     Raises ClusterNotFoundError, InvalidRequestError for another cluster's root, ClusterMovedError if the cluster has
-    moved to a third root, StorageError, CorruptMetadataError.
+    moved to a third root, PolicyViolationError if this root took over again since the new one was promoted,
+    StorageError, CorruptMetadataError.
     """
     stored_id = read_cluster_file(root).cluster_id
     if stored_id != cluster_id:
@@ -63,12 +67,34 @@ def close_root(
             raise ClusterMovedError(f"{root.root} has already moved to {state.moved_to}", path=root.root)
         if state.moved_to:
             return []
+        if epoch is not None and is_superseded(root, epoch):  # read after the state: a take-over ends with a commit
+            raise PolicyViolationError(
+                f"{root.root} is not closed for {new_root}: it took over its locations again since, and is in use",
+                path=root.root,
+            )
         check(state)
         return [MoveCluster(url=new_root)]
 
     version = _commit(CommitLog(root, clock, ids, moved=True), close)
     create_object(root, IDENTITY_KEY, encode_identity(cluster_id, ROOT_BROKER), limits.MAX_CLUSTER_FILE_BYTES)
     return version
+
+
+def move_root(root: Store, to: str, clock: Clock, ids: Ids, epoch: int) -> int:
+    """Close a new root for another that is in use instead, unless it has moved to a third one, or took over since it
+    had this ``epoch``; return the last version."""
+
+    def move(state: State) -> list[Action]:
+        is_new = state.moved_to in ("", root.root) and read_root(root).epoch <= epoch
+        return [MoveCluster(url=to)] if is_new else []
+
+    return _commit(CommitLog(root, clock, ids, moved=True), move)
+
+
+def is_superseded(root: Store, epoch: int) -> bool:
+    """Return whether a promoted root of this epoch has a successor in the root that it replaced: one that took over
+    since. A root that was promoted before there were epochs has epoch 0. Raises StorageError."""
+    return read_root(root).epoch >= max(epoch, 1)
 
 
 def open_root(root: Store, old_root: str, clock: Clock, ids: Ids, unclaimed: Collection[int] = ()) -> int:

@@ -30,7 +30,8 @@ from sparklog.coordinator.closed_root import ROOT_BROKER, close_root
 from sparklog.coordinator.coordinator import Coordinator, writer_name
 from sparklog.coordinator.health import Finding, Health, check_location, note_check
 from sparklog.coordinator.leases import LeaseWatch
-from sparklog.coordinator.ownership import describe_other_address, examine_owner, renew_owner
+from sparklog.coordinator.ownership import describe_other_address, examine_owner, may_claim, renew_owner
+from sparklog.coordinator.removals import end_removals
 from sparklog.coordinator.unclean_election import UncleanSearch, waiting_for_unclean_election
 from sparklog.errors import (
     ControllerMovedError,
@@ -40,6 +41,7 @@ from sparklog.errors import (
     StorageUnavailableError,
 )
 from sparklog.log.broker_files import LatestCheck, read_identity
+from sparklog.log.owner_files import read_root
 from sparklog.protocol.decide import brokers as decide_brokers
 from sparklog.protocol.decide import elections
 from sparklog.protocol.decide.elections import Checked, UncleanElection
@@ -180,6 +182,7 @@ class Controller:
                 elected += self._conclude([self._check(broker) for broker in went_back])
             unclean = self._elect_unclean()
             preferred = self._balance()
+            end_removals(self.coordinator)
         except ControllerMovedError as error:
             logger.warning("%s", error)
             self.epoch = 0
@@ -195,7 +198,12 @@ class Controller:
         return LatestCheck(self.epoch, self._checks, self._clock.now_ms())
 
     def _check(self, broker: int) -> Finding:
+        """Check a location, unless another controller was elected while this one was suspended: its check would be
+        newer, and overwritten by an older one it would look as if the location went back."""
         start = self._clock.monotonic()
+        current = self.coordinator.refresh().controller
+        if current.epoch != self.epoch:
+            raise ControllerMovedError(f"{current.controller} is the controller, with epoch {current.epoch}")
         retry_seconds = self._heartbeat_seconds()
         self._keep_lease()
         finding = self._ask(broker)
@@ -217,38 +225,44 @@ class Controller:
             return Finding(broker, Health.UNKNOWN, error.message)
         if broker == ROOT_BROKER:
             self._close_old_root(log.state.brokers[broker].url)
-        finding = check_location(log.store, store, log.state.cluster_id, broker, self._next_check())
-        if finding.health is Health.OK:
-            return self._check_owner(finding)
+        try:
+            refused = self._check_owner(broker)
+        except StorageUnavailableError as error:
+            finding = Finding(broker, Health.UNANSWERED, error.message)
+        except SparklogError as error:
+            finding = Finding(broker, Health.FAILED, error.message)
+        else:
+            if refused is not None:
+                return refused
+            finding = check_location(log.store, store, log.state.cluster_id, broker, self._next_check())
         if finding.health in (Health.UNANSWERED, Health.FAILED):
             other_address = describe_other_address(self.coordinator, broker)
             if other_address:  # it may be mounted there
                 return Finding(broker, Health.OTHER_ADDRESS, f"{finding.why}; {other_address}")
         return finding
 
-    def _check_owner(self, finding: Finding) -> Finding:
-        """Let a location fail whose owner is another root: what this one would store there, that one would delete."""
-        broker = finding.broker
-        try:
-            store, refusal, unsure = examine_owner(self.coordinator, broker, self.coordinator.state)
-            if refusal is not None:
-                return Finding(broker, Health.OTHER_ADDRESS if unsure else Health.FAILED, refusal.message)
-            if self._clock.monotonic() - self._renewed_at.get(broker, -math.inf) >= RENEW_SECONDS:
-                renew_owner(self.coordinator, store, broker)
-                self._renewed_at[broker] = self._clock.monotonic()
-        except StorageUnavailableError as error:
-            return Finding(broker, Health.UNANSWERED, error.message)
-        except SparklogError as error:
-            return Finding(broker, Health.FAILED, error.message)
-        return finding
+    def _check_owner(self, broker: int) -> Finding | None:
+        """Let a location fail whose owner is another root: what this one would store there, that one would delete.
+        Before anything is written there, also a check, which would show that one that its files went back. Raises
+        BrokerNotAvailableError, StorageError."""
+        store, refusal, unsure = examine_owner(self.coordinator, broker, self.coordinator.state)
+        if refusal is not None:
+            return Finding(broker, Health.OTHER_ADDRESS if unsure else Health.FAILED, refusal.message)
+        if self._clock.monotonic() - self._renewed_at.get(broker, -math.inf) >= RENEW_SECONDS:
+            renew_owner(self.coordinator, store, broker)
+            self._renewed_at[broker] = self._clock.monotonic()
+        return None
 
     def _close_old_root(self, url: str) -> None:
-        """Close a root that was unreachable when its mirror was promoted, so that it accepts no more commits."""
+        """Close a root that was unreachable when its mirror was promoted, so that it accepts no more commits. A copy of
+        the promoted root does not: its clients are sent to the root that they are closed for."""
         log = self.coordinator.log
         try:
             old_root = self.coordinator.brokers.open_registered(ROOT_BROKER, url)
             if read_identity(old_root) is None:
-                close_root(old_root, log.state.cluster_id, log.store.root, log.clock, log.ids)
+                own = read_root(log.store)
+                if may_claim(log.store, own):
+                    close_root(old_root, log.state.cluster_id, log.store.root, log.clock, log.ids, own.epoch)
         except SparklogError as error:
             logger.debug("could not close the old root %s: %s", url, error)
 

@@ -21,7 +21,15 @@ from enum import Enum
 from typing import NamedTuple
 
 from sparklog.errors import BrokerNotAvailableError, SparklogError, StorageUnavailableError
-from sparklog.log.broker_files import CHECK_KEY, LatestCheck, note_key, read_check, read_identity, write_check
+from sparklog.log.broker_files import (
+    CHECK_KEY,
+    LatestCheck,
+    read_check,
+    read_identity,
+    read_note,
+    write_check,
+    write_note,
+)
 from sparklog.store.base import Store
 from sparklog.store.location import IDENTITY_KEY
 
@@ -50,7 +58,7 @@ class Finding(NamedTuple):
 
 def check_location(root: Store, store: Store, cluster_id: str, broker: int, check: LatestCheck) -> Finding:
     """Check a location once; ``check`` is its number. Raises StorageError only if the root does not answer."""
-    noted = read_check(root, note_key(broker))
+    noted = read_note(root, broker, check.controller_epoch)
     try:
         finding = _examine(store, cluster_id, broker, check, noted)
     except StorageUnavailableError as error:
@@ -58,7 +66,7 @@ def check_location(root: Store, store: Store, cluster_id: str, broker: int, chec
     except SparklogError as error:
         return Finding(broker, Health.FAILED, error.message)
     if finding.health is Health.OK:
-        write_check(root, note_key(broker), check)
+        write_note(root, broker, check, noted.controller_epoch != check.controller_epoch)
     return finding
 
 
@@ -99,4 +107,4 @@ def check_identity(store: Store, cluster_id: str, broker: int, url: str = "elsew
 def note_check(root: Store, store: Store, broker: int, check: LatestCheck) -> None:
     """Store a new check of a location that went back, once its loss is in the log. Raises StorageError."""
     write_check(store, CHECK_KEY, check)
-    write_check(root, note_key(broker), check)
+    write_note(root, broker, check)

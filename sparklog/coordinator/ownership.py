@@ -25,8 +25,26 @@ from sparklog.coordinator.health import check_identity
 from sparklog.errors import BrokerNotAvailableError, PolicyViolationError, SparklogError
 from sparklog.log.commits.replaced_root import read_log_end
 from sparklog.log.layout import read_cluster_file
-from sparklog.log.owner_files import is_same_root, read_note, read_owner, read_root, write_epoch, write_owner
-from sparklog.protocol.decide.ownership import OwnerRecord, Ownership, Recorded, RootIdentity, judge, next_epoch
+from sparklog.log.owner_files import (
+    has_noted_epoch,
+    is_same_root,
+    read_note,
+    read_owner,
+    read_root,
+    write_epoch,
+    write_owner,
+)
+from sparklog.protocol.commits import FenceWriters
+from sparklog.protocol.decide.decision import Decision
+from sparklog.protocol.decide.ownership import (
+    OwnerRecord,
+    Ownership,
+    Recorded,
+    RootIdentity,
+    is_another_roots,
+    judge,
+    next_epoch,
+)
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
 
@@ -62,12 +80,20 @@ def examine_owner(coordinator: Coordinator, broker: int, state: State) -> Examin
         is_superseded = record is not None and record.epoch > own.epoch
         return Examined(store, _refuse(store, own, record, Ownership.SUPERSEDED) if is_superseded else None)
     ownership = _judge(coordinator, own, record, broker)
+    if ownership is Ownership.UNCLAIMED and not may_claim(coordinator.store, own):
+        ownership = Ownership.NO_NOTE
     if ownership is Ownership.UNCLAIMED:
         return _claim(coordinator, own, store, broker)
     if ownership is not Ownership.OWNED:
         unsure = ownership is Ownership.ANOTHER_ADDRESS
         return Examined(store, _refuse(store, own, record, ownership), unsure)
     return Examined(store)
+
+
+def may_claim(root: Store, own: RootIdentity) -> bool:
+    """Return whether a root may claim what no root of its epoch or a later one owns: not a copy of a root that was
+    promoted, or took over. Raises StorageError."""
+    return own.epoch == 0 or has_noted_epoch(root, own)
 
 
 def describe_other_address(coordinator: Coordinator, broker: int) -> str:
@@ -149,9 +175,13 @@ def _find_recorded(coordinator: Coordinator, record: OwnerRecord) -> Recorded:
 def _claim(coordinator: Coordinator, own: RootIdentity, store: Store, broker: int) -> Examined:
     state = coordinator.state
     record = OwnerRecord(own.epoch, state.version, state.digest, own.address)
-    if write_owner(store, coordinator.store, state.cluster_id, broker, record):
+    counted = write_owner(store, coordinator.store, state.cluster_id, broker, record)
+    if counted == record:
         return Examined(store)
-    return Examined(store, _refuse(store, own, read_owner(store, state.cluster_id), Ownership.UNSEEN_COMMIT))
+    ownership = _judge(coordinator, own, counted, broker)  # another process of this root may have recorded more
+    if ownership in (Ownership.OWNED, Ownership.UNCLAIMED):
+        return Examined(store)
+    return Examined(store, _refuse(store, own, counted, ownership), ownership is Ownership.ANOTHER_ADDRESS)
 
 
 def _refuse(
@@ -182,7 +212,7 @@ def _refuse(
 def check_claimable(coordinator: Coordinator, store: Store) -> None:
     """Raise BrokerNotAvailableError if another root of this cluster owns a location that is to be registered."""
     own, record = read_root(coordinator.store), read_owner(store, coordinator.state.cluster_id)
-    if record is not None and (record.epoch > own.epoch or (record.epoch == own.epoch and record.root != own.address)):
+    if record is not None and is_another_roots(own, record):
         superseded = record.epoch > own.epoch
         raise _refuse(store, own, record, Ownership.SUPERSEDED if superseded else Ownership.ANOTHER_ROOT)
 
@@ -220,8 +250,11 @@ class TakenOver(NamedTuple):
 def take_over(coordinator: Coordinator, force: bool = False) -> TakenOver:
     """Make this root the owner of all locations of its brokers, in the next epoch.
 
-    Raises PolicyViolationError if the present owner of a location is another root that answers, unless ``force``d; and
-    StorageError if the root does not answer.
+    It ends with a commit that fences all files begun so far: another root may have deleted some of them. As whoever
+    closes a root looks at its epoch before, nobody of a lower epoch closes it from then on.
+
+    Raises PolicyViolationError if the present owner of a location is another root that answers, unless ``force``d;
+    ClusterMovedError if this root is closed, also meanwhile; and StorageError if it does not answer.
     """
     state = coordinator.refresh()
     own, epochs, owners = read_root(coordinator.store), [0], set[str]()
@@ -249,7 +282,12 @@ def take_over(coordinator: Coordinator, force: bool = False) -> TakenOver:
                 check_owned(coordinator, broker, state)
             except SparklogError as error:
                 unreached[broker] = error.message
+    coordinator.submit(_fence_all_writers)
     return TakenOver(epoch, unreached)
+
+
+def _fence_all_writers(state: State) -> Decision[None]:
+    return Decision([FenceWriters(version=state.version)], None)
 
 
 def _is_in_use(coordinator: Coordinator, address: str, cluster_id: str) -> bool:

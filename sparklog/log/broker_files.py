@@ -8,8 +8,9 @@ for the root's owner (see ``store.location.may_contact``)::
 
     locations.json       {"format":2,"allowed":["s3://other-bucket/logs"]}
 
-The check is also stored below the cluster's root, in ``leases/brokers/<id>``, after it was stored at the location. So a
-location whose own check is older has gone back in time: it was replaced by an older copy.
+The check is also stored below the cluster's root, in ``leases/brokers/<id>-<20 digits>``, after it was stored at the
+location. So a location whose own check is older has gone back in time: it was replaced by an older copy. The name has
+the controller epoch, and the latest check counts: a controller of an older epoch that was suspended overwrites nothing.
 
 Rules: like leases, these files decide nothing. Consequences are commits.
 """
@@ -31,6 +32,7 @@ from sparklog.store.location import IDENTITY_KEY, may_contact, read_owned, write
 from sparklog.types import printable
 
 CHECK_KEY = "broker-check.json"
+NOTES = "leases/brokers/"
 LOCATIONS_KEY = "locations.json"
 FORMAT = 1
 LOCATIONS_FORMAT = 2
@@ -55,9 +57,35 @@ class LatestCheck(msgspec.Struct, frozen=True, order=True):
 NEVER_CHECKED = LatestCheck(0, 0)
 
 
-def note_key(broker: int) -> str:
-    """Return the key below the cluster's root of a location's latest check."""
-    return f"leases/brokers/{broker}"
+def note_key(broker: int, epoch: int) -> str:
+    """Return the key below the cluster's root of the latest check of a location by the controller of an epoch."""
+    return f"{NOTES}{broker}-{epoch:020d}"
+
+
+def note_keys(root: Store, broker: int) -> list[str]:
+    """Return the keys of all notes of a location's checks. Raises StorageError."""
+    name = re.compile(rf"{re.escape(NOTES)}{broker}(-[0-9]{{20}})?")  # without the epoch before 0.3.0
+    return [info.key for info in root.list(NOTES) if name.fullmatch(info.key)]
+
+
+def read_note(root: Store, broker: int, epoch: int = 0) -> LatestCheck:
+    """Return the latest check of a location as noted at the root. If the controller of this ``epoch`` has noted one,
+    that is it, which costs one read. Raises StorageError."""
+    own = read_check(root, note_key(broker, epoch)) if epoch else NEVER_CHECKED
+    if own != NEVER_CHECKED:
+        return own
+    return max((read_check(root, key) for key in note_keys(root, broker)), default=NEVER_CHECKED)
+
+
+def write_note(root: Store, broker: int, check: LatestCheck, is_first: bool = False) -> None:
+    """Note a check of a location at the root, and delete those of older controllers if it ``is_first`` of this one.
+    Raises StorageError."""
+    key = note_key(broker, check.controller_epoch)
+    write_check(root, key, check)
+    if is_first:
+        for other in note_keys(root, broker):
+            if other < key:
+                root.delete(other)
 
 
 def read_identity(store: Store) -> Identity | None:

@@ -5,6 +5,7 @@
                                                      in a root that was never promoted and never took over
     <mirror>/meta/source-epochs/<20 digits>.json     the epoch of the root that is mirrored; none as there
     <root>/leases/owners/<broker>                    the owner record that this root wrote last at a location
+    <root>/leases/epochs/<20 digits>                 the address at which the root got this epoch
 
     owners/00000000000000000000-00000000000000000042.json
     {"format":3,"cluster_id":"…","broker":1,"epoch":0,"version":42,"digest":"5b1f…","root":"/data/log"}
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 
 import msgspec
 
@@ -30,6 +32,8 @@ from sparklog.protocol.decide.ownership import OwnerRecord, RootIdentity
 from sparklog.store.base import Store
 
 OWNERS = "owners/"
+NOTES = "leases/owners/"
+EPOCH_NOTES = "leases/epochs/"
 EPOCHS = "meta/epochs/"
 SOURCE_EPOCHS = "meta/source-epochs/"
 """Another folder: the epoch of the root that a mirror copies is not that of the mirror, once it is promoted."""
@@ -85,7 +89,9 @@ def read_root(root: Store) -> RootIdentity:
 
 
 def write_epoch(root: Store, epoch: int) -> None:
-    """Store the epoch of a root; without effect if it has a higher one. Raises StorageError."""
+    """Store the epoch of a root, after a note of it; without effect if it has a higher one. Raises StorageError."""
+    address = address_of(root).encode()
+    create_object(root, f"{EPOCH_NOTES}{epoch:020d}", address, limits.MAX_CLUSTER_FILE_BYTES)
     _write_epoch(root, EPOCHS, epoch)
 
 
@@ -118,7 +124,7 @@ def record_key(record: OwnerRecord) -> str:
 
 def note_key(broker: int) -> str:
     """Return the key below the root of the owner record that it wrote last at a broker."""
-    return f"leases/owners/{broker}"
+    return f"{NOTES}{broker}"
 
 
 def read_owner(store: Store, cluster_id: str) -> OwnerRecord | None:
@@ -147,18 +153,36 @@ def read_note(root: Store, broker: int) -> OwnerRecord | None:
         return None
 
 
-def write_owner(store: Store, root: Store, cluster_id: str, broker: int, record: OwnerRecord) -> bool:
-    """Write an owner record at a location, after the note of it at the root, and delete older records; return whether
-    it is there. False if another one has its name. Raises StorageError."""
+def has_noted_epoch(root: Store, own: RootIdentity) -> bool:
+    """Return whether a root has noted that it got its epoch at its address: a copy has not. A root that got it from a
+    version that did not note that has owner records of it. Raises StorageError."""
+    key = f"{EPOCH_NOTES}{own.epoch:020d}"
+    with suppress(ObjectNotFoundError, CorruptMetadataError):
+        return root.get(key, limits.MAX_CLUSTER_FILE_BYTES).decode(errors="replace") == own.address
+    return any((note.epoch, note.root) == (own.epoch, own.address) for note in _read_notes(root))
+
+
+def _read_notes(root: Store) -> list[OwnerRecord]:
+    names = [info.key.removeprefix(NOTES) for info in root.list(NOTES)]
+    notes = (read_note(root, int(name)) for name in names if name.isdecimal())
+    return [note for note in notes if note is not None]
+
+
+def write_owner(store: Store, root: Store, cluster_id: str, broker: int, record: OwnerRecord) -> OwnerRecord | None:
+    """Write an owner record at a location, after the note of it at the root, and delete older records; return the one
+    that counts then: another root may have written a higher one, or one of this name, since this root looked.
+
+    None if a new registration has deleted them all. Raises CorruptMetadataError, StorageError."""
     data, key = _encode(cluster_id, broker, record), record_key(record)
     root.put(note_key(broker), data)  # first: a root that has a record without a note is taken for a restored one
     if create_object(store, key, data, limits.MAX_CLUSTER_FILE_BYTES) != data:
-        return False
+        return read_owner(store, cluster_id)
     keys = _record_keys(store)
     map_parallel(store.delete, [other for other in keys if other < key], store.parallel_requests)
-    if max(keys, default=key) > key:
-        _note_later_epoch(store, root, cluster_id, broker, record)
-    return True
+    if max(keys, default=key) == key:
+        return record
+    _note_later_epoch(store, root, cluster_id, broker, record)
+    return read_owner(store, cluster_id)
 
 
 def _note_later_epoch(store: Store, root: Store, cluster_id: str, broker: int, late: OwnerRecord) -> None:

@@ -15,14 +15,18 @@ Rules:
 * A pass that is suspended while the mirror is promoted does no harm when it resumes: it sets no boundary (the promotion
   does), a checkpoint counts only in a log that has its commit, and a commit only if it follows.
 * A commit at the mirror is never overwritten. A root that lacks commits of the mirror, such as one restored from a
-  backup, is not mirrored.
+  backup, is not mirrored: the first commit that is copied has to follow the mirror's last one, or a checkpoint. Where
+  the root has removed that commit since, its note of the mirror tells (``leases/mirrors/``; not part of a backup).
+* A copy of the root does not continue the mirror of the original.
 
 Not for: copying records (``replication``), the promotion (``promotion``); a second cluster to write to.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import shlex
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
@@ -42,25 +46,30 @@ from sparklog.errors import (
     SparklogError,
 )
 from sparklog.ids import RandomIds
-from sparklog.log.broker_files import read_allowed, write_allowed
+from sparklog.log.broker_files import check_contact, read_allowed, write_allowed
 from sparklog.log.checkpoints import checkpoint
 from sparklog.log.checkpoints.lists import read_list
+from sparklog.log.checkpoints.usable_checkpoints import is_of_log
 from sparklog.log.commits.cleanup import Times, clean_up
 from sparklog.log.commits.commit_files import complete_commit
 from sparklog.log.commits.commit_log import CommitLog
+from sparklog.log.commits.replaced_root import holds_commit, read_log_end
 from sparklog.log.creation import create_object
 from sparklog.log.layout import (
     MIRROR_KEY,
     read_boundary_file,
+    read_certain_boundary,
     read_cluster_file,
 )
-from sparklog.log.owner_files import mirror_epoch
+from sparklog.log.owner_files import is_same_root, mirror_epoch, read_root, read_source_epoch
 from sparklog.log.stored_json import read_json
 from sparklog.protocol.commit_bytes import decode_commit
-from sparklog.protocol.commits import commit_key
+from sparklog.protocol.commits import GENESIS_DIGEST, commit_key
 from sparklog.protocol.decide.brokers import check_apart
+from sparklog.protocol.state import State
 from sparklog.store.base import Store
 from sparklog.store.enclosing import check_no_location, check_outside_locations
+from sparklog.store.open import open_store
 
 logger = logging.getLogger(__name__)
 
@@ -91,46 +100,51 @@ def read_mirror_file(store: Store) -> MirrorFile | None:
 
 
 def mirror(
-    root: Store, target: Store, clock: Clock | None = None, progress: Callable[[int, int], None] = lambda done, of: None
+    root: Store,
+    target: Store,
+    clock: Clock | None = None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+    open_source: Callable[[str], Store] = open_store,
 ) -> MirrorResult:
     """Bring a mirror up to date with a root, or start one at an empty location.
 
-    ``progress`` is called with the version copied last and the newest one. Raises ClusterAlreadyExistsError if the
-    target is a cluster, InvalidRequestError if it is another cluster's mirror, DuplicateBrokerRegistrationError if it
-    is or overlaps a broker's location, CorruptMetadataError if the root is damaged or lacks commits of the mirror,
-    StorageError.
+    ``progress`` is called with the version copied last and the newest one. ``open_source`` opens the address that the
+    mirror has recorded of its root, to see whether that is another root in use. Raises ClusterAlreadyExistsError if the
+    target is a cluster, InvalidRequestError if it is another cluster's mirror, or that of another root of this cluster
+    that is in use or has replaced this one, DuplicateBrokerRegistrationError if it is or overlaps a broker's location,
+    CorruptMetadataError if the root is damaged or lacks commits of the mirror, StorageError.
     """
     log = CommitLog(root, clock or SystemClock(), RandomIds(), moved=True)
     state = log.refresh()
-    present = _mirrored_version(root, target, state.cluster_id)
+    present = _mirrored_version(root, target, state.cluster_id, open_source)
     check_apart(state, target.root, root.root, real=find_real(state, root.root, target.root))
     check_no_location(target)  # of another cluster: a mirror may become a root
     check_outside_locations(target)
-    _check_same_history(root, target, present, state.version)
+    previous = _check_same_history(root, target, present, state)
     mirror_epoch(root, target)
     copier = Copier(root, target)
     first = present + 1
     newest = checkpoint.read_newest_listed(root)
     if newest is not None and newest.version > present:
-        copier.checkpoint(newest)
+        copier.checkpoint(newest, lambda: _check_same_history(root, target, present, state))
         if read_boundary_file(root).boundary >= first:  # commits in between were removed; the checkpoint covers them
-            first = newest.version + 1
+            first, previous = newest.version + 1, newest.digest
             copier.follows_gap = True
     for listing in sorted(state.removed_files):
         copier.object(listing)
     _copy_allowed(root, target)
-    digest = ""
     for version in range(first, state.version + 1):
-        digest = copier.commit(version, digest)
+        previous = copier.commit(version, previous)
         progress(version, state.version)
     if state.version != present:
         copier.mark(MirrorFile(FORMAT, state.cluster_id, root.root, state.version, state.timestamp_ms))
         _remove_old_commits(target, log.expiry_clock, state.configs)
+    _note_mirrored(root, target, state)
     return MirrorResult(state.version, max(0, state.version + 1 - first), copier.size_bytes)
 
 
-def _mirrored_version(root: Store, target: Store, cluster_id: str) -> int:
-    """Return the version of a mirror, -1 for an empty location. Raises as ``mirror`` for another cluster."""
+def _mirrored_version(root: Store, target: Store, cluster_id: str, open_source: Callable[[str], Store]) -> int:
+    """Return the version of a mirror, -1 for an empty location. Raises as ``mirror`` for another cluster, or root."""
     if is_cluster_root(target):
         raise ClusterAlreadyExistsError(
             f"{target.root} is the root of a cluster, not a mirror; give an empty location", path=target.root
@@ -144,26 +158,123 @@ def _mirrored_version(root: Store, target: Store, cluster_id: str) -> int:
             "give an empty location",
             path=target.root,
         )
+    _check_source(root, target, mirror_file, open_source)
     return mirror_file.version
 
 
-def _check_same_history(root: Store, target: Store, present: int, version: int) -> None:
-    """Check that the root, at ``version``, has the commits of the mirror, of which ``present`` is the last one.
+def _check_source(root: Store, target: Store, mirror_file: MirrorFile, open_source: Callable[[str], Store]) -> None:
+    """Check that a root may continue a mirror: not if it is a copy of the mirror's source, or was replaced by it.
+
+    A root that was promoted or took over since the mirror's last pass has a higher epoch. Raises InvalidRequestError.
+    """
+    epoch, mirrored_epoch = read_root(root).epoch, read_source_epoch(target)
+    if epoch > mirrored_epoch:
+        return
+    if epoch == mirrored_epoch and not _is_other_in_use(root, mirror_file, open_source):
+        return
+    raise InvalidRequestError(
+        f"{target.root} is the mirror of {mirror_file.source} (root epoch {mirrored_epoch}), and {root.root} (root "
+        f"epoch {epoch}) is a copy of that root, the same under another address, or was replaced by it; nothing was "
+        "mirrored. Use the recorded address, or another location for this mirror. If this is the cluster's root from "
+        f"now on, run `sparklog brokers take-over --bootstrap-server {shlex.quote(root.root)}` first",
+        path=target.root,
+    )
+
+
+def _is_other_in_use(root: Store, mirror_file: MirrorFile, open_source: Callable[[str], Store]) -> bool:
+    """Return whether the recorded source is another root of this cluster, which answers. It is contacted only where the
+    root's owner allows that."""
+    if mirror_file.source == root.root:
+        return False
+    try:
+        check_contact(root, 0, mirror_file.source)
+        source = open_source(mirror_file.source)
+        return not is_same_root(source, root) and read_cluster_file(source).cluster_id == mirror_file.cluster_id
+    except SparklogError:
+        return False
+
+
+def _check_same_history(root: Store, target: Store, present: int, state: State) -> str:
+    """Check that the root, at ``state``, has the commits of the mirror, of which ``present`` is the last one, and the
+    mirror's newest checkpoint; return the digest of ``present``, empty if it is not known.
 
     A root that was restored from a backup lacks some: then only the mirror has them. Raises CorruptMetadataError.
     """
-    key = commit_key(present)
-    diverged = version < present
-    if present >= 0 and not diverged:
-        with suppress(ObjectNotFoundError):  # removed as an old commit at one of them
-            diverged = root.get(key, limits.MAX_COMMIT_BYTES) != target.get(key, limits.MAX_COMMIT_BYTES)
-    if diverged:
-        path = f"{root.root}/{key}"
-        raise CorruptMetadataError(
-            f"{path} is not the commit {present} of the mirror {target.root}: the root was replaced by an older copy, "
-            "and the mirror has later commits. Promote the mirror, or mirror to an empty location",
-            path=path,
-        )
+    if present < 0:
+        return GENESIS_DIGEST
+    manifest = checkpoint.read_newest_listed(target)
+    digest = read_log_end(target, present, with_boundary=False).digest or ""
+    if not digest and manifest is not None and manifest.version == present:
+        digest = manifest.digest
+    has_all = _has_mirrored(root, target, present, digest, state)
+    if has_all and manifest is not None and manifest.version > present:  # its pass did not end
+        has_all = _has_checkpoint(root, manifest)
+    if has_all:
+        return digest
+    with suppress(SparklogError):  # a pass may have left it in a root that was restored meanwhile
+        root.delete(_note_key(target))
+    path = f"{root.root}/{commit_key(present)}"
+    raise CorruptMetadataError(
+        f"{path} is not, or cannot be shown to be, the commit {present} of the mirror {target.root}: the root was "
+        "replaced by an older copy, a copy of it was mirrored there, or the mirror was not continued for long. If the "
+        "mirror has commits that you need, promote it; else mirror to an empty location",
+        path=path,
+    )
+
+
+def _has_mirrored(root: Store, target: Store, present: int, digest: str, state: State) -> bool:
+    """Return whether the root's log has commit ``present`` of the mirror, or had it, as an earlier pass has noted."""
+    if state.version < present:
+        return False
+    stored = read_log_end(root, present, with_boundary=True)
+    if stored.digest is not None and stored.digest == digest:
+        return True
+    if max(stored.removed_up_to, read_certain_boundary(root)) < present:
+        return False
+    noted = _read_note(root, target)
+    return noted is not None and noted.version == present and digest in ("", noted.digest)
+
+
+def _has_checkpoint(root: Store, manifest: checkpoint.Manifest) -> bool:
+    """Return whether a checkpoint that the mirror has is of the root's log, or older than the one to be copied."""
+    newest = checkpoint.read_newest_listed(root)
+    if newest is not None and newest.version > manifest.version:
+        return True
+    return is_of_log(root, manifest)
+
+
+class MirrorNote(msgspec.Struct, frozen=True):
+    """``leases/mirrors/<hash>`` at a root: the commit up to which it was mirrored to an address."""
+
+    mirror: str
+    version: int
+    digest: str
+
+
+def _note_key(target: Store) -> str:
+    return f"leases/mirrors/{hashlib.sha256(target.root.encode()).hexdigest()[:32]}"
+
+
+def _read_note(root: Store, target: Store) -> MirrorNote | None:
+    """Return the root's note of a mirror; a damaged one counts as none. Raises StorageError."""
+    try:
+        return msgspec.json.decode(root.get(_note_key(target), limits.MAX_CLUSTER_FILE_BYTES), type=MirrorNote)
+    except (ObjectNotFoundError, CorruptMetadataError, msgspec.MsgspecError, RecursionError):
+        return None
+
+
+def _note_mirrored(root: Store, target: Store, state: State) -> None:
+    """Note at the root up to where it was mirrored, after ``mirror.json``: then both agree. Best effort: without it, a
+    mirror is not continued once its newest commit was removed from the root."""
+    note = MirrorNote(target.root, state.version, state.digest)
+    try:
+        if _read_note(root, target) == note:
+            return
+        root.put(_note_key(target), msgspec.json.encode(note) + b"\n")
+        if not holds_commit(root, state.version, state.digest):  # it was restored while this process was suspended
+            root.delete(_note_key(target))
+    except SparklogError as error:
+        logger.info("could not note at %s that it was mirrored to %s: %s", root.root, target.root, error)
 
 
 def _copy_allowed(root: Store, target: Store) -> None:
@@ -206,8 +317,9 @@ class Copier:
         except ObjectNotFoundError:
             return -1
 
-    def checkpoint(self, manifest: checkpoint.Manifest) -> None:
-        """Copy a checkpoint: all its files, then the manifest, and the hint last."""
+    def checkpoint(self, manifest: checkpoint.Manifest, check: Callable[[], str]) -> None:
+        """Copy a checkpoint: all its files, then the manifest, and the hint last. ``check`` may raise if the root does
+        not have the log any more to which it belongs: restored while this process was suspended."""
         checkpoint.read_heads(self._root, manifest)  # check it first, since it may cover commits that were removed
         lists = checkpoint.read_lists(self._root, manifest)
         for topic_id in lists.topic_ids():
@@ -215,6 +327,11 @@ class Copier:
         for file in checkpoint.list_files(self._root, manifest):
             self.object(file.key)
         self.object(manifest.heads.key.removesuffix(".heads") + ".json")
+        try:
+            check()
+        except CorruptMetadataError:
+            checkpoint.withdraw(self._target, manifest)
+            raise
         try:
             hint = self._root.get(checkpoint.LATEST_KEY)
         except ObjectNotFoundError:
@@ -228,7 +345,8 @@ class Copier:
         if previous and commit.previous != previous:
             path = f"{self._root.root}/{commit_key(version)}"
             raise CorruptMetadataError(
-                f"commit {path} does not follow from the one before it; the mirror ends with version {version - 1}",
+                f"commit {path} does not follow from the one before it; the mirror {self._target.root} ends with "
+                f"version {version - 1}. The root may have been restored meanwhile",
                 path=path,
             )
         if commit.spilled is not None:
@@ -286,4 +404,5 @@ def is_cluster_root(store: Store) -> bool:
 
 def mirror_cluster(coordinator: Coordinator, target_url: str) -> MirrorResult:
     """Mirror a cluster that is open, with its storage options. As ``mirror``."""
-    return mirror(coordinator.store, coordinator.brokers.open(target_url), coordinator.log.clock)
+    target = coordinator.brokers.open(target_url)
+    return mirror(coordinator.store, target, coordinator.log.clock, open_source=coordinator.brokers.open)

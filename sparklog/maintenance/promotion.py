@@ -20,19 +20,20 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
 from sparklog import limits
 from sparklog.clock import Clock, SystemClock
-from sparklog.coordinator.closed_root import ROOT_BROKER, close_root, open_root
+from sparklog.coordinator.closed_root import ROOT_BROKER, close_root, is_superseded, move_root, open_root
 from sparklog.coordinator.health import check_identity
 from sparklog.errors import (
     ClusterAlreadyExistsError,
     ClusterMovedError,
     ClusterNotFoundError,
     InvalidRequestError,
+    PolicyViolationError,
     SparklogError,
 )
 from sparklog.ids import Ids, RandomIds
@@ -93,15 +94,19 @@ def promote(
         )
     if mirror_file is None or is_cluster_root(target):
         return _finish_promotion(target, old, mirror_file, storage_options, force, clock, ids)
-    _allow_before_closing(target, old, clock, ids)
-    may_have_lost = _close_old_root(target, old, mirror_file, storage_options, force, clock, ids)
-    settle_boundary(target)
     new_root = MirrorAsRoot(target, mirror_file.cluster_id)
-    unclaimed = claim_locations(new_root, old, storage_options, clock, ids)
+    replaced_epoch = _find_replaced_epoch(new_root, old, storage_options, clock, ids)
+    _allow_before_closing(target, old, clock, ids)
+    may_have_lost = _close_old_root(target, old, mirror_file, replaced_epoch, storage_options, force, clock, ids)
+    settle_boundary(target)
+    claim_locations(new_root, old, replaced_epoch, storage_options, clock, ids)
+    refusal = _look_at_owners(new_root, old, storage_options, clock, ids).refusal
+    if refusal is not None:
+        raise refusal
     data = encode_cluster_file(mirror_file.cluster_id)
     if create_object(target, CLUSTER_KEY, data, limits.MAX_CLUSTER_FILE_BYTES) != data:
         _check_same_cluster(target, mirror_file.cluster_id)
-    version = _move_to_new_root(target, old, mirror_file.cluster_id, clock, ids, unclaimed)
+    version = _move_to_new_root(target, old, mirror_file.cluster_id, storage_options, clock, ids)
     return PromotionResult(version, old.root, may_have_lost)
 
 
@@ -109,6 +114,7 @@ def _close_old_root(
     target: Store,
     old: Store,
     mirror_file: MirrorFile,
+    replaced_epoch: int,
     storage_options: Mapping[str, object] | None,
     force: bool,
     clock: Clock,
@@ -121,7 +127,7 @@ def _close_old_root(
         mirror(old, target, clock)
         state = CommitLog(old, clock, ids, moved=True).refresh()
         found = _look_at_locations(state, old, storage_options)
-        refusal = _find_refusal(target, old, found, _replaced_epoch(target, old))
+        refusal = _find_refusal(target, old, found, replaced_epoch)
         if refusal is None:
             close_root(old, mirror_file.cluster_id, target.root, clock, ids)
             mirror(old, target, clock)
@@ -162,32 +168,40 @@ def check_not_closed_for_another(target: Store) -> None:
 
 
 def claim_locations(
-    target: Store, old: Store, storage_options: Mapping[str, object] | None, clock: Clock, ids: Ids
-) -> set[int]:
-    """Give the new root the next epoch, and make it the owner of the locations that answer, the old root among them.
-    Return the other brokers: the controller claims their locations when they answer.
+    target: Store,
+    old: Store,
+    replaced_epoch: int,
+    storage_options: Mapping[str, object] | None,
+    clock: Clock,
+    ids: Ids,
+) -> None:
+    """Give the new root the next epoch, and make it the owner of the locations that answer, the old root among them;
+    the controller claims the others when they answer.
 
     Raises InvalidRequestError, with nothing changed, if a third root owns a location: one that has replaced the old
-    root, or whose commits the new one does not have.
+    root, or whose commits the new one does not have; or if the old root, which had ``replaced_epoch`` when the
+    promotion began, took over meanwhile.
     """
     state = CommitLog(target, clock, ids, moved=True).refresh()
-    found = _look_at_locations(state, old, storage_options)
-    replaced_epoch = _replaced_epoch(target, old)
+    found = _look_at_locations(state, old, storage_options, logging.WARNING)
     refusal = _find_refusal(target, old, found, replaced_epoch)
     if refusal is not None:
         raise refusal
+    _claim(target, state, found, replaced_epoch)
+
+
+def _claim(target: Store, state: State, found: Mapping[int, _Location], replaced_epoch: int) -> None:
+    """Store an epoch after all that were seen, and record it at these locations. Who owns them afterwards is looked
+    up before the root is opened: others write there, too, and this process may have been suspended."""
     records = [location.record for location in found.values()]
     epoch = next_epoch(replaced_epoch, read_root(target).epoch, *(record.epoch for record in records if record))
     write_epoch(target, epoch)
     record = OwnerRecord(epoch, state.version, state.digest, address_of(target))
-    unclaimed = set(state.brokers)
     for number, location in found.items():
         try:
-            if write_owner(location.store, target, state.cluster_id, number, record):
-                unclaimed.discard(number)
+            write_owner(location.store, target, state.cluster_id, number, record)
         except SparklogError as error:
             logger.warning("broker %d at %s is claimed when it answers: %s", number, location.store.root, error)
-    return unclaimed
 
 
 class _Location(NamedTuple):
@@ -197,8 +211,10 @@ class _Location(NamedTuple):
     record: OwnerRecord | None
 
 
-def _look_at_locations(state: State, old: Store, storage_options: Mapping[str, object] | None) -> dict[int, _Location]:
-    """Return the locations that answer, by broker, the old root as that of broker 0."""
+def _look_at_locations(
+    state: State, old: Store, storage_options: Mapping[str, object] | None, level: int = logging.DEBUG
+) -> dict[int, _Location]:
+    """Return the locations that answer, by broker, the old root as that of broker 0. ``level`` is for the others."""
     found: dict[int, _Location] = {}
     for number, broker in state.brokers.items():
         url = broker.url or old.root
@@ -210,15 +226,79 @@ def _look_at_locations(state: State, old: Store, storage_options: Mapping[str, o
                 continue
             found[number] = _Location(store, read_owner(store, state.cluster_id))
         except SparklogError as error:
-            logger.warning("broker %d at %s is claimed when it answers: %s", number, url, error)
+            logger.log(level, "broker %d at %s is claimed when it answers: %s", number, url, error)
     return found
 
 
-def _replaced_epoch(target: Store, old: Store) -> int:
-    """Return the epoch of the root that is replaced, as it says or, if it does not answer, as it was mirrored."""
+class _Owned(NamedTuple):
+    """Which brokers' locations a promoted root does not own, ``unclaimed``. If another root is in use instead, its
+    address is ``in_use``, and ``refusal`` says why."""
+
+    unclaimed: set[int]
+    in_use: str = ""
+    refusal: InvalidRequestError | None = None
+
+
+def _look_at_owners(
+    target: Store,
+    old: Store,
+    storage_options: Mapping[str, object] | None,
+    clock: Clock,
+    ids: Ids,
+    force: bool = False,
+) -> _Owned:
+    """Return what a promoted root owns now: the old one may have taken over again, by the word of its operator.
+
+    A take-over that got the same epoch was before or after the promotion; ``force`` takes it for an earlier one."""
+    state, own = CommitLog(target, clock, ids, moved=True).refresh(), read_root(target)
+    accepted = own.epoch if force or own.epoch == 0 else -1  # 0: promoted before there were epochs
+    owned = _Owned(set(state.brokers))
+    for number, (store, record) in _look_at_locations(state, old, storage_options).items():
+        if record is None or record.epoch < own.epoch:
+            continue
+        if record.root == own.address:
+            owned.unclaimed.discard(number)
+        elif record.root != address_of(old) or record.epoch > accepted:
+            owned = _Owned(owned.unclaimed, record.root, _refuse_owned(store, record, target, old))
+    if owned.refusal is None:
+        with suppress(SparklogError):  # it does not answer
+            if is_superseded(old, max(own.epoch, accepted + 1)):
+                return _Owned(owned.unclaimed, old.root, _refuse_in_use(target, old))
+    return owned
+
+
+def _withdraw(target: Store, epoch: int, other: _Owned, clock: Clock, ids: Ids) -> InvalidRequestError:
+    """Close a new root for the one that is in use instead, so that no client writes to it; return the error."""
+    move_root(target, other.in_use, clock, ids, epoch)
+    why = "" if other.refusal is None else other.refusal.message
+    return InvalidRequestError(
+        f"{why}. {target.root} was a root by then, and is closed for {other.in_use}: what clients wrote to it is there "
+        "alone; delete it before you mirror to it again",
+        path=target.root,
+    )
+
+
+def _refuse_in_use(target: Store, old: Store, shown_by: str = "") -> InvalidRequestError:
+    return InvalidRequestError(
+        f"nothing was promoted: {old.root} took over its locations since this promotion was begun, and is in use"
+        f"{shown_by}. To keep it, mirror it again; if {target.root} has a {CLUSTER_KEY}, delete that folder first. To "
+        "give up what it has, stop everything that uses it, and promote again; if that is refused, run `sparklog "
+        f"brokers take-over --force --bootstrap-server {shlex.quote(target.root)}` before",
+        path=old.root,
+    )
+
+
+def _find_replaced_epoch(
+    target: Store, old: Store, storage_options: Mapping[str, object] | None, clock: Clock, ids: Ids
+) -> int:
+    """Return the epoch of the root that is replaced: as it says, as its locations say, and as it was mirrored."""
     epochs = [read_source_epoch(target)]
-    with suppress(SparklogError):
+    with suppress(SparklogError):  # it does not answer
         epochs.append(read_root(old).epoch)
+    with suppress(SparklogError):  # nothing, or not all, was mirrored yet
+        found = _look_at_locations(CommitLog(target, clock, ids, moved=True).refresh(), old, storage_options)
+        records = [location.record for location in found.values()]
+        epochs += [record.epoch for record in records if record is not None and record.root == address_of(old)]
     return max(epochs)
 
 
@@ -226,11 +306,17 @@ def _find_refusal(
     target: Store, old: Store, found: Mapping[int, _Location], replaced_epoch: int
 ) -> InvalidRequestError | None:
     """Return the error if a third root owns one of these locations: one of a higher epoch than the old root has
-    replaced it, whatever its records show; of another one the mirror has to have the recorded commit."""
+    replaced it, whatever its records show; of another one the mirror has to have the recorded commit. The old root
+    itself has a higher one if it took over since the promotion began."""
+    with suppress(SparklogError):  # it does not answer
+        if read_root(old).epoch > replaced_epoch:
+            return _refuse_in_use(target, old)
     for store, record in found.values():
-        if record is None or record.root in (address_of(old), address_of(target)):
+        if record is None or record.root == address_of(target):
             continue
         if record.epoch <= replaced_epoch:
+            if record.root == address_of(old):
+                continue
             end = read_log_end(target, record.version, with_boundary=True)
             if end.digest == record.digest or end.removed_up_to >= record.version:
                 continue
@@ -239,6 +325,8 @@ def _find_refusal(
 
 
 def _refuse_owned(store: Store, record: OwnerRecord, target: Store, old: Store) -> InvalidRequestError:
+    if record.root == address_of(old):
+        return _refuse_in_use(target, old, f": {store.root} belongs to the root {old.root}, epoch {record.epoch}")
     return InvalidRequestError(
         f"nothing was promoted: {store.root} belongs to the root {record.root} (root epoch {record.epoch}, version "
         f"{record.version}), which replaced {old.root} or has commits that {target.root} does not have. If that root "
@@ -298,19 +386,15 @@ def _finish_promotion(
             f"nothing was promoted: {target.root} was closed for {state.moved_to}, which is the root of the cluster",
             path=target.root,
         )
-    own = read_root(target)
-    found = _look_at_locations(state, old, storage_options)
-    for store, record in found.values():
-        is_old = record is not None and record.epoch == own.epoch and record.root == address_of(old)
-        if record is not None and record.epoch >= own.epoch and record.root != own.address and not is_old:
-            raise _refuse_owned(store, record, target, old)
-    unclaimed: set[int] = set()
+    refusal = _look_at_owners(target, old, storage_options, clock, ids, force).refusal
+    if refusal is not None:
+        raise refusal
     may_have_lost = False
     if mirror_file is not None:
+        if force:  # the next epoch, after one that the old root may have
+            _claim(target, state, _look_at_locations(state, old, storage_options), 0)
         may_have_lost = _close_for_interrupted(target, old, cluster.cluster_id, force, clock, ids)
-        owned = {number for number, (_, record) in found.items() if record is not None and record.root == own.address}
-        unclaimed = set(state.brokers) - owned
-    version = _move_to_new_root(target, old, cluster.cluster_id, clock, ids, unclaimed)
+    version = _move_to_new_root(target, old, cluster.cluster_id, storage_options, clock, ids)
     return PromotionResult(version, old.root, may_have_lost)
 
 
@@ -336,9 +420,11 @@ def _close_for_interrupted(target: Store, old: Store, cluster_id: str, force: bo
             raise refusals[0]
 
     try:
-        close_root(old, cluster_id, target.root, clock, ids, check)
+        close_root(old, cluster_id, target.root, clock, ids, read_root(target).epoch, check)
     except ClusterMovedError as error:
         raise InvalidRequestError(f"nothing was promoted: {error.message}", path=target.root) from error
+    except PolicyViolationError as error:
+        raise _refuse_in_use(target, old) from error
     except SparklogError:  # it does not answer; the controller closes it
         if refusals:
             raise refusals[0] from None
@@ -365,18 +451,34 @@ def _allow_before_closing(target: Store, old: Store, clock: Clock, ids: Ids) -> 
 
 
 def _move_to_new_root(
-    target: Store, old: Store, cluster_id: str, clock: Clock, ids: Ids, unclaimed: Collection[int] = ()
+    target: Store,
+    old: Store,
+    cluster_id: str,
+    storage_options: Mapping[str, object] | None,
+    clock: Clock,
+    ids: Ids,
 ) -> int:
-    """Commit at the new root that the cluster is there now, after its locations are allowed, and that ``unclaimed``
-    brokers are offline; return the version.
+    """Commit at the new root that the cluster is there now, after its locations are allowed, and that brokers whose
+    location it does not own are offline; return the version.
 
-    Closing the old root, which is only a broker's location from now on, is best effort."""
+    Owners are looked up before that commit and after it, since an operator may continue with the old root while this
+    process is suspended: then the new root is closed for that one, and InvalidRequestError is raised. Closing the old
+    root, which is only a broker's location from now on, is best effort otherwise."""
     brokers = CommitLog(target, clock, ids, moved=True).refresh().brokers.values()
     _allow_locations(target, old, brokers, ids)
-    version = open_root(target, old.root, clock, ids, unclaimed)
-    target.delete(MIRROR_KEY)
+    epoch = read_root(target).epoch
+    owned = _look_at_owners(target, old, storage_options, clock, ids)
+    if owned.in_use:
+        raise _withdraw(target, epoch, owned, clock, ids)
+    version = open_root(target, old.root, clock, ids, owned.unclaimed)
+    owned = _look_at_owners(target, old, storage_options, clock, ids)
+    if owned.in_use:
+        raise _withdraw(target, epoch, owned, clock, ids)
     try:
-        close_root(old, cluster_id, target.root, clock, ids)
+        close_root(old, cluster_id, target.root, clock, ids, epoch)
+    except PolicyViolationError as error:
+        other = _Owned(set(), old.root, _refuse_in_use(target, old))
+        raise _withdraw(target, epoch, other, clock, ids) from error
     except SparklogError as error:
         logger.warning(
             "could not close the old root %s: %s; do not write to it. The controller closes it as soon as it can reach "
@@ -384,6 +486,7 @@ def _move_to_new_root(
             old.root,
             _describe(error),
         )
+    target.delete(MIRROR_KEY)
     return version
 
 

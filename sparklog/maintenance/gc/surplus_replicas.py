@@ -10,7 +10,8 @@ Rules: a file is deleted only if no partition with a replica at this broker has 
 removal began, and a history segment only when the topic's Delta table shows the log since. The removal that cordoned
 the broker lifts that, unless another one has begun since: that may be stopped between any two steps. So of two at the
 same time, the older one stops, and the broker stays cordoned, as it does if the job is killed, until
-``brokers uncordon``. A broker that was cordoned before stays cordoned; ``brokers.register_broker`` cordons one whose
+``brokers uncordon``. At a remote storage the cordon lasts longer than a deletion can be on its way (``coordinator.
+removals``). A broker that was cordoned before stays cordoned; ``brokers.register_broker`` cordons one whose
 location has files.
 Not for: files without live segments (``sweep``, ``vacuum``).
 """
@@ -23,6 +24,7 @@ from functools import partial
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.live_files import LiveFiles, LivePartition, read_live_partitions
 from sparklog.coordinator.ownership import check_owned
+from sparklog.coordinator.removals import may_repeat_requests, note_removal
 from sparklog.errors import BrokerNotAvailableError
 from sparklog.log.parallel import map_parallel
 from sparklog.maintenance.gc.sweep import why_listed
@@ -55,28 +57,35 @@ def remove_surplus_replicas(
     if dry_run or not candidates:
         return candidates
     removal = coordinator.submit(partial(begin_removal, broker=broker))
+    deleted: list[ObjectInfo] = []
     try:
         if removal.url != state.brokers[broker].url:  # it has moved in between, and this store is the former location
             return []
-        surplus = _find_surplus(coordinator, store, broker, removal.kept)
-        return _delete(coordinator, store, removal, _find_unlisted(coordinator, surplus, problems))
+        surplus = _find_unlisted(coordinator, _find_surplus(coordinator, store, broker, removal.kept), problems)
+        for batch in _delete(coordinator, store, removal, surplus):
+            deleted += batch
+        return deleted
     finally:
-        if not coordinator.submit(partial(end_removal, removal=removal)):
+        if deleted and may_repeat_requests(store) and removal.cordons and may_remove(coordinator.refresh(), removal):
+            note_removal(coordinator.store, removal)  # a deletion that was sent twice may still be on its way
+        elif not coordinator.submit(partial(end_removal, removal=removal)):
             problems.append(
                 f"broker {broker} stays cordoned: another removal of surplus copies may have begun there; run "
                 f"`sparklog brokers uncordon --id {broker}` when no vacuum is running"
             )
 
 
-def _delete(coordinator: Coordinator, store: Store, removal: Removal, surplus: list[ObjectInfo]) -> list[ObjectInfo]:
-    """Delete these copies while the removal may continue; return those that were deleted."""
+def _delete(
+    coordinator: Coordinator, store: Store, removal: Removal, surplus: list[ObjectInfo]
+) -> Iterator[list[ObjectInfo]]:
+    """Delete these copies while the removal may continue; yield each batch before it is deleted."""
     for start in range(0, len(surplus), FILES_PER_CHECK):
         if not may_remove(coordinator.refresh(), removal):
-            return surplus[:start]
+            return
         check_owned(coordinator, removal.broker)
-        keys = [info.key for info in surplus[start : start + FILES_PER_CHECK]]
-        map_parallel(store.delete, keys, store.parallel_requests)
-    return surplus
+        batch = surplus[start : start + FILES_PER_CHECK]
+        yield batch
+        map_parallel(store.delete, [info.key for info in batch], store.parallel_requests)
 
 
 def _find_unlisted(coordinator: Coordinator, surplus: list[ObjectInfo], problems: list[str]) -> list[ObjectInfo]:

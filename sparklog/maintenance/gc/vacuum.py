@@ -30,6 +30,7 @@ from typing import NamedTuple
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.leases import LEASES, lease_key
 from sparklog.coordinator.ownership import check_all_owned, check_owned
+from sparklog.coordinator.removals import end_removals
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.log.commits.retired_files import REMOVED
 from sparklog.log.parallel import map_parallel
@@ -122,6 +123,7 @@ def vacuum(
     if not dry_run:
         check_written(coordinator.refresh().level)
         check_all_owned(coordinator)
+        end_removals(coordinator)
     now_ms = coordinator.log.clock.now_ms() if dry_run else coordinator.log.expiry_clock.now_ms()
     before_ms = now_ms - older_than_ms
     retired = due_files(coordinator, now_ms)

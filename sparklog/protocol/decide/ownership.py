@@ -94,6 +94,13 @@ def judge(
     return Ownership.OWNED
 
 
+def is_another_roots(own: RootIdentity, record: OwnerRecord | None) -> bool:
+    """Return whether a record shows that another root owns the location, whatever this one has noted."""
+    if record is None:
+        return False
+    return record.epoch > own.epoch or (record.epoch == own.epoch and record.root != own.address)
+
+
 def _has_noted(noted: OwnerRecord | None, record: OwnerRecord) -> bool:
     """Return whether a root has noted that it wrote this record, or a later one of the same address: a note is written
     before its record, and was read after it. The note of a copy is older as soon as its original records again."""

@@ -13,7 +13,7 @@ import pytest
 from sparklog.client.producer.producer import Producer
 from sparklog.coordinator import Coordinator, broker_probes
 from sparklog.coordinator.brokers import add_broker
-from sparklog.log.broker_files import note_key, read_allowed, read_check
+from sparklog.log.broker_files import read_allowed, read_note
 from sparklog.protocol.commits import ChangeBroker
 
 from .conftest import Run, change_partition, commit
@@ -52,7 +52,7 @@ def test_a_missing_location_is_listed_as_unreachable_with_its_last_check(
     for number in (1, 2):
         run("brokers", "add", "--location", str(tmp_path / f"disk{number}"))
     assert run("maintain", "--once", "--only", "elections").code == 0
-    checked_ms = read_check(cluster.store, note_key(1)).time_ms
+    checked_ms = read_note(cluster.store, 1).time_ms
     shutil.rmtree(tmp_path / "disk1")
     listed = run("brokers", "list", "--json")
     missing = json.loads(listed.out)["brokers"][1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from sparklog.client.producer.producer import Producer
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.controller import Controller
+from sparklog.coordinator.ownership import take_over
 from sparklog.errors import (
     ClusterAlreadyExistsError,
     ClusterMovedError,
@@ -21,6 +23,7 @@ from sparklog.errors import (
     CorruptMetadataError,
     DuplicateBrokerRegistrationError,
     InvalidRequestError,
+    SparklogError,
 )
 from sparklog.log.layout import COMMITS, Boundary, write_boundary
 from sparklog.maintenance.mirror import Copier, mirror, mirror_cluster, read_mirror_file
@@ -30,7 +33,7 @@ from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore
 from sparklog.store.open import open_store
-from sparklog.testing.faulty_store import CountingStore
+from sparklog.testing.faulty_store import Call, CountingStore, FaultyStore
 from tests.cluster.maintenance.replicas import TOPIC, Replicas
 from tests.controllers import check_once
 
@@ -89,6 +92,99 @@ def test_a_mirror_continues_after_removed_commits(tmp_path: Path) -> None:
     promoted = promote(target.root, root.root)
     assert not promoted.may_have_lost
     assert values(open_cluster(target.root)) == replicas.sent[0]
+
+
+def restored_meanwhile(tmp_path: Path, backup: Path, number: int) -> bool:
+    """Mirror a root that has gone on; before the ``number``-th call to the mirror, restore the root from a backup, and
+    let new clients write more. Return whether there were so many calls."""
+    replicas = Replicas.__new__(Replicas)
+    replicas.sent = {0: []}
+    calls: list[Call] = []
+
+    def restore(step: int, call: Call) -> None:
+        calls.append(call)
+        if len(calls) == number + 1:
+            (tmp_path / "root").rename(tmp_path / "former")
+            shutil.copytree(backup, tmp_path / "root")
+            replicas.cluster = open_cluster(str(tmp_path / "root"))
+            replicas.produce(12)
+
+    with suppress(SparklogError):
+        mirror(open_store(str(tmp_path / "root")), FaultyStore(open_store(str(tmp_path / "mirror")), before=restore))
+    return len(calls) > number
+
+
+def test_a_mirror_never_has_commits_of_two_histories(tmp_path: Path) -> None:
+    number = 0
+    while True:
+        folder = tmp_path / str(number)
+        replicas = Replicas(folder, locations=0, assignment=((0,),))
+        replicas.produce(1)
+        shutil.copytree(folder / "root", folder / "backup", ignore=shutil.ignore_patterns("leases"))
+        replicas.produce(2)
+        target = open_store(str(folder / "mirror"))
+        mirror(replicas.cluster.store, target)
+        replicas.produce(2)
+        replicas.cluster.log.write_checkpoint()
+        version = replicas.cluster.state.version
+        if not restored_meanwhile(folder, folder / "backup", number):
+            break
+        with pytest.raises(CorruptMetadataError, match="older copy"):
+            mirror(open_store(str(folder / "root")), target)
+        (folder / "root").rename(folder / "lost")
+        promote(target.root, str(folder / "root"), force=True)
+        assert open_cluster(target.root).state.version <= version + 2  # and so of the former history
+        number += 1
+    assert number >= 10
+
+
+def removed_in_root(root: Store, version: int) -> None:
+    write_boundary(root, Boundary(boundary=version))
+    for old in range(version + 1):
+        root.delete(commit_key(old))
+
+
+def test_a_mirror_does_not_go_on_with_another_history_whose_commits_were_removed(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path, locations=0, assignment=((0,),))
+    replicas.produce(1)
+    shutil.copytree(tmp_path / "root", tmp_path / "backup")  # a snapshot, with leases
+    replicas.produce(2)
+    target = open_store(str(tmp_path / "mirror"))
+    mirror(replicas.cluster.store, target)
+    kept = {info.key: target.get(info.key) for info in target.list()}
+    (tmp_path / "root").rename(tmp_path / "former")
+    (tmp_path / "backup").rename(tmp_path / "root")
+    replicas.cluster = open_cluster(str(tmp_path / "root"))
+    replicas.produce(9)
+    replicas.cluster.log.write_checkpoint()
+    boundary = replicas.cluster.state.version
+    replicas.produce(1)
+    root = open_store(root_of(replicas))
+    removed_in_root(root, boundary)
+    for _ in range(2):
+        with pytest.raises(CorruptMetadataError, match="older copy"):
+            mirror(root, target)
+    assert {info.key: target.get(info.key) for info in target.list()} == kept
+
+
+def test_a_copy_of_the_root_does_not_continue_the_mirror_of_the_original(tmp_path: Path) -> None:
+    replicas, target = with_mirror(tmp_path)
+    shutil.copytree(tmp_path / "root", tmp_path / "copy")
+    copy = open_cluster(str(tmp_path / "copy"))
+    copy.create_topic("test")
+    with pytest.raises(InvalidRequestError, match=f"mirror of {tmp_path}/root .*is a copy"):
+        mirror_cluster(copy, target.root)
+    replicas.produce(1)
+    mirror_cluster(replicas.cluster, target.root)
+    (tmp_path / "root").rename(tmp_path / "retired")
+    shutil.copytree(tmp_path / "retired", tmp_path / "new")
+    mirror(open_store(str(tmp_path / "new")), target)  # the root was moved
+    (tmp_path / "retired").rename(tmp_path / "root")
+    take_over(open_cluster(str(tmp_path / "new")), force=True)
+    mirror(open_store(str(tmp_path / "new")), target)
+    (tmp_path / "new").rename(tmp_path / "away")
+    with pytest.raises(InvalidRequestError, match="was replaced by it"):
+        mirror(open_store(str(tmp_path / "root")), target)
 
 
 def test_a_target_that_is_not_a_mirror_of_this_cluster_is_left_unchanged(tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ def test_a_root_that_could_not_be_closed_finds_its_successor_in_its_own_folder(t
     root, target = open_store(str(tmp_path / "root")), open_store(str(tmp_path / "mirror"))
     mirror(root, target)
     cluster_id = replicas.cluster.state.cluster_id
-    claim_locations(MirrorAsRoot(target, cluster_id), root, None, SystemClock(), RandomIds())
+    claim_locations(MirrorAsRoot(target, cluster_id), root, 0, None, SystemClock(), RandomIds())
     with pytest.raises(BrokerNotAvailableError, match="replaced"):
         sweep(replicas.cluster)
     assert replicas.read() == replicas.sent[0]

@@ -6,13 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from sparklog.client.producer.producer import Producer
 from sparklog.client.reader import LogReader
-from sparklog.coordinator import open_cluster
+from sparklog.clock import ManualClock
+from sparklog.coordinator import create_cluster, open_cluster
+from sparklog.coordinator.brokers import add_broker, cordon_broker
+from sparklog.coordinator.removals import LATE_REQUEST_MS, REMOVALS, end_removals, note_removal
 from sparklog.errors import BrokerNotAvailableError
 from sparklog.maintenance.gc.surplus_replicas import remove_surplus_replicas
 from sparklog.maintenance.gc.vacuum import NO_REPLICA, vacuum
 from sparklog.maintenance.runner import InProcess
+from sparklog.protocol.decide.locations import begin_removal
 from sparklog.protocol.decide.replicas import alter_reassignments
+from sparklog.store.memory import MemoryStore
 from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import Call, FaultyStore
 from sparklog.testing.substitutes import substituted
@@ -59,6 +65,50 @@ def test_a_replica_cannot_be_added_again_while_its_files_are_deleted(tmp_path: P
     replicas.cluster.brokers.forget()
     reassign(replicas.cluster, {(TOPIC, 0): [2, 1]}, InProcess())
     assert set(replicas.live_paths(0)) <= set(replicas.files(1))
+
+
+def test_a_deletion_that_is_served_late_hits_no_copy_that_was_stored_again() -> None:
+    """A client of a remote storage has sent it twice: a name is not used again while that may be on its way."""
+    clock = ManualClock()
+    root, disk = MemoryStore("late-root", clock), FaultyStore(MemoryStore("late-disk", clock))
+    with substituted(root), substituted(disk), substituted(MemoryStore("late-other", clock)):
+        cluster = create_cluster(root, clock=clock)
+        for url in ("memory://late-disk", "memory://late-other"):
+            add_broker(cluster, url)
+        cluster.create_topic(TOPIC, assignment=[[1]])
+        with Producer(cluster=cluster) as producer:
+            producer.send(TOPIC, b"value").get(10)
+        reassign(cluster, {(TOPIC, 0): [2]}, InProcess())
+        disk.calls.clear()
+        deleted = remove_surplus_replicas(cluster, 1)
+        assert len(deleted) == 2
+        late = [call.key for call in disk.calls if call.operation == "delete" and call.key.startswith(TOPIC)]
+
+        def move_back() -> bool:
+            outcome = cluster.submit(lambda state: alter_reassignments(state, {(TOPIC, 0): [1]}))
+            return outcome[TopicPartition(TOPIC, 0)] is None
+
+        end_removals(cluster)
+        assert not move_back()
+        for key in late:  # served now, at the latest
+            disk.delete(key)
+        clock.advance(LATE_REQUEST_MS / 1000)
+        end_removals(cluster)
+        assert list(root.list(REMOVALS)) == []
+        assert move_back()
+
+
+@pytest.mark.parametrize("cordoned", [True, False])
+def test_a_cordon_that_an_operator_has_set_or_lifted_is_not_changed_by_a_removal(cordoned: bool) -> None:
+    clock = ManualClock()
+    cluster = create_cluster(MemoryStore(f"cordon-{cordoned}", clock), clock=clock)
+    add_broker(cluster, f"memory://cordon-disk-{cordoned}", 1)
+    removal = cluster.submit(lambda state: begin_removal(state, 1))
+    note_removal(cluster.store, removal)
+    cordon_broker(cluster, 1, cordoned)
+    clock.advance(LATE_REQUEST_MS / 1000)
+    end_removals(cluster)
+    assert cluster.refresh().brokers[1].cordoned is cordoned
 
 
 def test_a_reader_from_before_the_move_finds_the_new_replicas(tmp_path: Path) -> None:

@@ -104,9 +104,11 @@ def _mirror(options: argparse.Namespace) -> None:
     from sparklog.maintenance.mirror import mirror
     from sparklog.store.open import open_store
 
-    target = open_store(options.to, storage_options)
+    open_address = partial(open_store, storage_options=storage_options)
+    target = open_address(options.to)
     with Progress("mirror") as progress:
-        result = mirror(open_store(root, storage_options), target, SystemClock(), partial(progress.show, "versions"))
+        show = partial(progress.show, "versions")
+        result = mirror(open_address(root), target, SystemClock(), show, open_source=open_address)
     copied = f"{result.commits:,} commits, {result.size_bytes:,} bytes copied"
     say(f"{target.root} mirrors version {result.version}: {copied}.")
 
