@@ -312,8 +312,8 @@ def write_checkpoint(
         lists=list_parts,
         needs=levels.needs_of(state.level) if state.level >= _STATES_NEEDS else "",
     )
-    store.put(_manifest_key(manifest), msgspec.json.encode(manifest))
-    store.put(LATEST_KEY, msgspec.json.encode(_Latest(manifest=_manifest_key(manifest))))
+    store.put(manifest_key(manifest), msgspec.json.encode(manifest))
+    store.put(LATEST_KEY, msgspec.json.encode(_Latest(manifest=manifest_key(manifest))))
     cache.put(list_parts, now, added)
     return manifest
 
@@ -415,8 +415,9 @@ def _write_list_file(store: Store, key: str, before: TopicList, added: Sequence[
 
 def withdraw(store: Store, manifest: Manifest) -> None:
     """Delete the manifest of an invalid checkpoint; the next clean-up deletes its files."""
-    store.delete(_manifest_key(manifest))
+    store.delete(manifest_key(manifest))
 
 
-def _manifest_key(manifest: Manifest) -> str:
+def manifest_key(manifest: Manifest) -> str:
+    """Return the key of a checkpoint's manifest."""
     return manifest.heads.key.removesuffix(".heads") + ".json"
