@@ -42,6 +42,7 @@ from sparklog.log.layout import (
     MIRROR_KEY,
     commit_version,
     exists,
+    find_trace_of_commits,
     read_boundary,
     read_cluster_file,
 )
@@ -68,6 +69,10 @@ _FETCHED_TOGETHER = 32
 _FROM_MIRROR = (
     "restore the commit from a mirror of the commit log (`sparklog fsck --repair --mirror ROOT`) or a backup of the "
     "root; move a commit that is stored under its number away, do not overwrite it"
+)
+_NO_COMMITS = (
+    "mount or restore all of `meta/`, or promote a mirror of the commit log; write nothing to the root before that: it "
+    "would be lost"
 )
 _NONE_IF_RESTORED = (
     "If the root was restored from an older copy, none is missing: a client of its former self left the commits behind "
@@ -113,6 +118,9 @@ def check_metadata(store: Store, progress: Progress = no_progress) -> Metadata:
     replay = _Replay(store, checkpoints, cluster_id, boundary)
     replay.run(versions, progress)
     result = replay.result()
+    if not versions and not checkpoints.kept and (trace := find_trace_of_commits(store)):
+        message = f"there are no commits, but {trace} shows that there were some"
+        result.findings.append(_of_commit(kinds.LOST_HISTORY, 0, message, _NO_COMMITS))
     result.findings = [*of_cluster, *of_boundary, *unknown, *result.findings]
     hint = checkpoints.hint_fault()
     if hint is not None:
