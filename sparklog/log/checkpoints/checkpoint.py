@@ -224,7 +224,12 @@ def read_manifest(store: Store, key: str) -> Manifest:
     data = store.get(key, limits.MAX_MANIFEST_BYTES)
     with translate_damage(store, key):
         levels.check_format(f"{store.root}/{key}", data)
-        return _MANIFEST_DECODER.decode(data)
+        return decode_manifest(data)
+
+
+def decode_manifest(data: bytes) -> Manifest:
+    """Return a manifest that was read before. Raises MsgspecError."""
+    return _MANIFEST_DECODER.decode(data)
 
 
 def read_heads(store: Store, manifest: Manifest) -> State:

@@ -37,11 +37,15 @@ def is_still_of_log(store: Store, manifest: checkpoint.Manifest) -> bool:
 
     Not if newer ones have replaced it since, or the root was restored from a copy. Raises StorageError.
     """
+    return is_still_there(store, manifest) and is_of_log(store, manifest)
+
+
+def is_still_there(store: Store, manifest: checkpoint.Manifest) -> bool:
+    """Return whether a checkpoint that was read before is still at the root, of whatever log. Raises StorageError."""
     try:
-        stored = checkpoint.read_manifest(store, checkpoint.manifest_key(manifest))
+        return checkpoint.read_manifest(store, checkpoint.manifest_key(manifest)) == manifest
     except ObjectNotFoundError:
         return False
-    return stored == manifest and is_of_log(store, manifest)
 
 
 def read_newest_of_log(

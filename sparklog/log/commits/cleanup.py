@@ -131,7 +131,7 @@ def clean_up(store: Store, clock: Times, configs: Mapping[str, str], settings: L
         last = due[count - 1]
         boundary = _advance(store, _boundary_after(boundary, last, removed_bytes, _time_of(store, last)), holds)
     removed = [commit.version for commit in stored if commit.version <= boundary.boundary]
-    deleted = delete_while(store, map(commit_key, removed), holds, exactly=True)
+    deleted = delete_while(store, map(commit_key, removed), holds)
     if deleted < len(removed):
         why = f"the checkpoint {newest.version}, which replaces them, is no longer at the root"
         return CleanUp(boundary.boundary, deleted, 0, f"the removal of commits was stopped: {why}")
@@ -182,7 +182,7 @@ def remove_some_commits(
             size = sum(map_parallel(lambda key: _size(store, key), keys, store.parallel_requests))
             if _advance(store, _boundary_after(current, end, size, timestamp_ms), holds).boundary < end:
                 return 0
-            deleted = delete_while(store, keys, holds, exactly=True)
+            deleted = delete_while(store, keys, holds)
             _delete_actions(store, end, holds)
             return deleted
     return 0
