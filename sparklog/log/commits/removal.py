@@ -61,7 +61,7 @@ def delete_while(store: Store, keys: Iterable[str], holds: Holds) -> int:
         known = {key: _read(store, key) for key in batch} if at_a_time == 1 else {}
         if (batch or deleted) and not holds():
             for key, data in deleted.items():
-                _put_back_if_needed(store, key, data)
+                put_back_if_needed(store, key, data)
             return first
         map_parallel(partial(_delete, store, known), batch, at_a_time)
         deleted = known
@@ -83,7 +83,7 @@ def _delete(store: Store, known: Mapping[str, bytes | None], key: str) -> None:
         store.delete(key)
 
 
-def _put_back_if_needed(store: Store, key: str, data: bytes | None) -> None:
+def put_back_if_needed(store: Store, key: str, data: bytes | None) -> None:
     """Put an object back that may have been deleted from a root that was restored in the same moment.
 
     Its name may be unique, then nothing else is stored under it. A commit is needed if the next one names it, a

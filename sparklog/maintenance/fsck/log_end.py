@@ -29,7 +29,7 @@ from sparklog import limits
 from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, SparklogError, UnsupportedVersionError
 from sparklog.log.checkpoints.checkpoint import LATEST_KEY
 from sparklog.log.commits.commit_files import complete_commit
-from sparklog.log.commits.removal import Holds
+from sparklog.log.commits.removal import Holds, put_back_if_needed
 from sparklog.log.creation import create_object
 from sparklog.log.layout import (
     ACTIONS,
@@ -223,15 +223,19 @@ def _move(store: Store, key: str, found: bytes, holds: Holds, dry_run: bool) -> 
             return Repair(what="not moved", path=key, done=False, why_not=CHANGED_LOG)
         if not store.delete_exactly(key, data):
             store.delete(key)
-        if key.startswith(COMMITS) and not holds():
-            _put_back_if_it_follows(store, key, data)
+        if not holds():
+            _put_back(store, key, data)
             return Repair(what="not moved", path=key, done=False, why_not=CHANGED_LOG)
     return Repair(what=f"moved to {target}", path=key, done=not dry_run)
 
 
-def _put_back_if_it_follows(store: Store, key: str, data: bytes) -> None:
-    """Put a commit back that was moved in the moment in which another repair filled the hole before it."""
+def _put_back(store: Store, key: str, data: bytes) -> None:
+    """Put an object back that was moved in the moment in which another repair filled the hole before it, or set the
+    boundary for a checkpoint, if the log that is there now needs it."""
     version = version_of(key)
+    if not key.startswith(COMMITS):
+        put_back_if_needed(store, key, data)
+        return
     with suppress(CorruptMetadataError, ObjectNotFoundError, UnsupportedVersionError):
         previous = decode_commit(data, version)[0].previous
         if stored_digest(store.get(commit_key(version - 1), limits.MAX_COMMIT_BYTES)) == previous:
