@@ -32,7 +32,7 @@ from sparklog.errors import (
     StorageError,
 )
 from sparklog.log.stored_json import read_json
-from sparklog.protocol.file_names import file_name, segment_folder
+from sparklog.protocol.file_names import file_name, is_data_file, segment_folder
 from sparklog.store.base import Store
 from sparklog.store.location import IDENTITY_KEY
 
@@ -129,6 +129,22 @@ def has_history(store: Store) -> bool:
     if any(commit_version(info.key) is not None for info in store.list(COMMITS)):
         return True
     return any(checkpoint_version(info.key) is not None for info in store.list(CHECKPOINTS))
+
+
+_TRACES = (ACTIONS, CHECKPOINTS, REMOVED_COMMITS, "meta/removed/", "meta/rollups/", "meta/epochs/", "leases/")
+
+
+def find_trace_of_commits(store: Store) -> str:
+    """Return the key of an object that is stored only where there were commits, empty if there is none.
+
+    Reads a listing of the root up to that object. Raises StorageError.
+    """
+    return next((info.key for info in store.list() if _is_trace(info.key)), "")
+
+
+def _is_trace(key: str) -> bool:
+    is_stray = key.rpartition("/")[2].startswith(".")
+    return key == BOUNDARY_KEY or is_data_file(key) or (key.startswith(_TRACES) and not is_stray)
 
 
 def _describe_location(store: Store) -> str:

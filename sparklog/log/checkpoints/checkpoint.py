@@ -224,7 +224,12 @@ def read_manifest(store: Store, key: str) -> Manifest:
     data = store.get(key, limits.MAX_MANIFEST_BYTES)
     with translate_damage(store, key):
         levels.check_format(f"{store.root}/{key}", data)
-        return _MANIFEST_DECODER.decode(data)
+        return decode_manifest(data)
+
+
+def decode_manifest(data: bytes) -> Manifest:
+    """Return a manifest that was read before. Raises MsgspecError."""
+    return _MANIFEST_DECODER.decode(data)
 
 
 def read_heads(store: Store, manifest: Manifest) -> State:
@@ -312,8 +317,8 @@ def write_checkpoint(
         lists=list_parts,
         needs=levels.needs_of(state.level) if state.level >= _STATES_NEEDS else "",
     )
-    store.put(_manifest_key(manifest), msgspec.json.encode(manifest))
-    store.put(LATEST_KEY, msgspec.json.encode(_Latest(manifest=_manifest_key(manifest))))
+    store.put(manifest_key(manifest), msgspec.json.encode(manifest))
+    store.put(LATEST_KEY, msgspec.json.encode(_Latest(manifest=manifest_key(manifest))))
     cache.put(list_parts, now, added)
     return manifest
 
@@ -415,8 +420,9 @@ def _write_list_file(store: Store, key: str, before: TopicList, added: Sequence[
 
 def withdraw(store: Store, manifest: Manifest) -> None:
     """Delete the manifest of an invalid checkpoint; the next clean-up deletes its files."""
-    store.delete(_manifest_key(manifest))
+    store.delete(manifest_key(manifest))
 
 
-def _manifest_key(manifest: Manifest) -> str:
+def manifest_key(manifest: Manifest) -> str:
+    """Return the key of a checkpoint's manifest."""
     return manifest.heads.key.removesuffix(".heads") + ".json"

@@ -8,7 +8,7 @@ that, others check as well before they use one.
 from __future__ import annotations
 
 from sparklog.clock import Clock
-from sparklog.errors import CorruptMetadataError
+from sparklog.errors import CorruptMetadataError, ObjectNotFoundError
 from sparklog.log.checkpoints import checkpoint
 from sparklog.log.checkpoints.lists import ListCache
 from sparklog.log.commits.replaced_root import read_log_end, read_mounted_log_end, refuse_other_history
@@ -30,6 +30,22 @@ def is_of_log(store: Store, manifest: checkpoint.Manifest) -> bool:
     if stored.digest is None and stored.removed_up_to >= manifest.version:
         return True
     return read_certain_boundary(store) >= manifest.version
+
+
+def is_still_of_log(store: Store, manifest: checkpoint.Manifest) -> bool:
+    """Return whether a checkpoint that was read before is still at the root, and of the log that is there now.
+
+    Not if newer ones have replaced it since, or the root was restored from a copy. Raises StorageError.
+    """
+    return is_still_there(store, manifest) and is_of_log(store, manifest)
+
+
+def is_still_there(store: Store, manifest: checkpoint.Manifest) -> bool:
+    """Return whether a checkpoint that was read before is still at the root, of whatever log. Raises StorageError."""
+    try:
+        return checkpoint.read_manifest(store, checkpoint.manifest_key(manifest)) == manifest
+    except ObjectNotFoundError:
+        return False
 
 
 def read_newest_of_log(

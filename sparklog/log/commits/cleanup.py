@@ -9,6 +9,8 @@ Rules:
 
 * The boundary moves first, then the commits are deleted; so a crash leaves orphaned commits, which ``clean_up`` finds
   by listing.
+* Nothing is deleted, and the boundary not moved, unless the checkpoint that replaces it is at the root right before,
+  and of its log: the root may have been restored from a copy since the decision (``removal``).
 * The boundary never passes the newest checkpoint. Its files were read back when they were written, before a manifest
   named them; that all of them still exist is checked right before the boundary moves.
 * Commits are kept for ``LogSettings.min_commit_age_ms`` at least, by their timestamp and by the time at which they were
@@ -39,7 +41,8 @@ from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.errors import CorruptMetadataError, ObjectNotFoundError
 from sparklog.log.checkpoints import checkpoint
 from sparklog.log.checkpoints.lists import ListCache
-from sparklog.log.checkpoints.usable_checkpoints import is_of_log
+from sparklog.log.checkpoints.usable_checkpoints import is_of_log, is_still_of_log
+from sparklog.log.commits.removal import Holds, advance_boundary, delete_while
 from sparklog.log.layout import (
     ACTIONS,
     CHECKPOINTS,
@@ -52,7 +55,6 @@ from sparklog.log.layout import (
     manifest_version,
     marked_boundary,
     read_boundary_file,
-    write_boundary,
 )
 from sparklog.log.parallel import map_parallel
 from sparklog.log.settings import DEFAULTS, LogSettings
@@ -85,21 +87,25 @@ def clean_up(store: Store, clock: Times, configs: Mapping[str, str], settings: L
     Lists the commits, so its cost grows with those kept. ``configs`` are the cluster's. Raises StorageError,
     CorruptMetadataError; it may be repeated then.
     """
+    current = read_boundary_file(store)  # before the checkpoint, which others may replace, and move the boundary
     newest = checkpoint.read_newest_listed(store)
-    current = read_boundary_file(store)
     stored = _list_commits(store)
     if newest is None or not stored:
         return CleanUp(current.boundary, 0, 0)
+    if current.boundary > newest.version:  # as after a restore of the root: it is not of this log
+        why = f"the boundary {current.boundary} is beyond the newest checkpoint, {newest.version}; run `sparklog fsck`"
+        return CleanUp(current.boundary, 0, 0, f"no commits are removed: {why}")
     if not checkpoint.is_whole(store, newest):
         why = f"no commits are removed: the checkpoint {newest.version} lacks files; `sparklog fsck` names them"
         return CleanUp(current.boundary, 0, 0, why)
     if not is_of_log(store, newest):  # as of a mirror's former root: it replaces none of these commits
         why = f"no commits are removed: the checkpoint {newest.version} is not of this log; the next one replaces it"
         return CleanUp(current.boundary, 0, 0, why)
+    holds = partial(is_still_of_log, store, newest)
     oldest = min(
         (commit.version for commit in stored if commit.version > current.boundary), default=current.boundary + 1
     )
-    boundary = _repair_boundary(store, oldest - 1, newest.version)
+    boundary = _repair_boundary(store, oldest - 1, newest.version, holds)
     kept = [commit for commit in stored if commit.version > boundary.boundary]
     config = ClusterConfig.resolve(configs)
     excess = sum(commit.size for commit in kept) - _or_unlimited(config.metadata_max_retention_bytes)
@@ -123,10 +129,13 @@ def clean_up(store: Store, clock: Times, configs: Mapping[str, str], settings: L
     if count:
         removed_bytes = sum(commit.size for commit in kept[:count])
         last = due[count - 1]
-        boundary = _advance(store, _boundary_after(boundary, last, removed_bytes, _time_of(store, last)))
+        boundary = _advance(store, _boundary_after(boundary, last, removed_bytes, _time_of(store, last)), holds)
     removed = [commit.version for commit in stored if commit.version <= boundary.boundary]
-    map_parallel(store.delete, map(commit_key, removed), store.parallel_requests)
-    _delete_actions(store, boundary.boundary)
+    deleted = delete_while(store, map(commit_key, removed), holds)
+    if deleted < len(removed):
+        why = f"the checkpoint {newest.version}, which replaces them, is no longer at the root"
+        return CleanUp(boundary.boundary, deleted, 0, f"the removal of commits was stopped: {why}")
+    _delete_actions(store, boundary.boundary, holds)
     kept_by = _describe_rewritten(kept, len(due), last_due, stored_before_ms)
     return CleanUp(boundary.boundary, len(removed), remove_checkpoints(store, settings), kept_by)
 
@@ -152,13 +161,14 @@ def remove_some_commits(
     Returns how many. Three small reads if none is due. Raises StorageError, CorruptMetadataError.
     """
     current = read_boundary_file(store)
+    holds = partial(is_still_of_log, store, newest)
     start = current.boundary + 1
     most = current.boundary + settings.commits_removed_inline
     for end in _steps(start, min(newest.version - settings.min_commits_kept, most)):
         try:
             data = store.get(commit_key(end), limits.MAX_COMMIT_BYTES)
         except ObjectNotFoundError:  # removed by another clean-up; a late one may have set the boundary back
-            _repair_boundary(store, end, newest.version)
+            _repair_boundary(store, end, newest.version, holds)
             return 0
         timestamp_ms = decode_commit(data, end)[0].timestamp
         age_ms = clock.now_ms() - timestamp_ms
@@ -170,10 +180,11 @@ def remove_some_commits(
         if is_due and checkpoint.is_whole(store, newest):
             keys = [commit_key(version) for version in range(start, end + 1)]
             size = sum(map_parallel(lambda key: _size(store, key), keys, store.parallel_requests))
-            _advance(store, _boundary_after(current, end, size, timestamp_ms))
-            map_parallel(store.delete, keys, store.parallel_requests)
-            _delete_actions(store, end)
-            return len(keys)
+            if _advance(store, _boundary_after(current, end, size, timestamp_ms), holds).boundary < end:
+                return 0
+            deleted = delete_while(store, keys, holds)
+            _delete_actions(store, end, holds)
+            return deleted
     return 0
 
 
@@ -202,11 +213,11 @@ def _is_stored_for_long(store: Store, version: int, clock: Times, age_ms: int) -
     return clock.now_ms() - modified_ms > age_ms
 
 
-def _delete_actions(store: Store, boundary: int) -> None:
+def _delete_actions(store: Store, boundary: int, holds: Holds) -> None:
     """Delete spilled actions of commits up to the boundary, including those of lost attempts."""
     versions = ((info.key, actions_version(info.key)) for info in store.list(ACTIONS))
     passed = [key for key, version in versions if version is not None and version <= boundary]
-    map_parallel(store.delete, passed, store.parallel_requests)
+    delete_while(store, passed, holds)
 
 
 def _steps(start: int, last: int) -> Sequence[int]:
@@ -214,20 +225,19 @@ def _steps(start: int, last: int) -> Sequence[int]:
     return [end for end in (last, (start + last) // 2) if end >= start]
 
 
-def _repair_boundary(store: Store, removed: int, checkpoint_version: int) -> Boundary:
+def _repair_boundary(store: Store, removed: int, checkpoint_version: int, holds: Holds) -> Boundary:
     """Return the boundary, after advancing it if it is lower than ``removed``, up to where commits are missing."""
     current = read_boundary_file(store)
     if current.boundary >= min(removed, checkpoint_version):
         return current
-    return _advance(store, structs.replace(current, boundary=min(removed, checkpoint_version)))
+    return _advance(store, structs.replace(current, boundary=min(removed, checkpoint_version)), holds)
 
 
-def _advance(store: Store, boundary: Boundary) -> Boundary:
-    """Advance the boundary, unless it is at least there already."""
+def _advance(store: Store, boundary: Boundary, holds: Holds) -> Boundary:
+    """Return the boundary, after advancing it unless it is at least there already, or the root was replaced."""
     current = read_boundary_file(store)
-    if current.boundary >= boundary.boundary:
+    if current.boundary >= boundary.boundary or not advance_boundary(store, boundary, holds):
         return current
-    write_boundary(store, boundary)
     return boundary
 
 
@@ -291,33 +301,33 @@ def remove_checkpoints(store: Store, settings: LogSettings, most: int | None = N
         return 0
     old_ms = max(info.modified_ms for info in files) - settings.min_checkpoint_age_ms
     kept = _keep_newest(sorted(manifests, reverse=True), old_ms)
-    named = {info.key for info in kept}
-    named.add(boundary_mark_key(marked_boundary(info.key for info in files)))
-    lists = ListCache(store)
-    for info in kept:
-        try:
+    lists, named = ListCache(store), {info.key for info in kept}
+    try:
+        newest = checkpoint.read_manifest(store, kept[0].key)
+        for info in kept:
             manifest = checkpoint.read_manifest(store, info.key)
             named.update(file.key for file in checkpoint.list_files(store, manifest, lists))
-        except ObjectNotFoundError:  # deleted by another clean-up since the listing
-            return 0
-        except CorruptMetadataError as error:
-            if not error.missing:
-                raise
-            return 0  # the same; or its writer stalled, and the files in its lists are unknown: newer ones replace it
-    newest = checkpoint_version(kept[0].key) or 0
+    except ObjectNotFoundError:  # deleted by another clean-up since the listing
+        return 0
+    except CorruptMetadataError as error:
+        if not error.missing:
+            raise
+        return 0  # the same; or its writer stalled, and the files in its lists are unknown: newer ones replace it
+    if not checkpoint.is_whole(store, newest, lists):
+        return 0  # it does not replace the others
+    named.add(boundary_mark_key(marked_boundary(info.key for info in files)))
     unneeded = [
         info.key
         for info in files
         # not one newer than the newest manifest: its writer may have stalled, and name it later
-        if info.key not in named and info.modified_ms < old_ms and (checkpoint_version(info.key) or 0) < newest
+        if info.key not in named and info.modified_ms < old_ms and (checkpoint_version(info.key) or 0) < newest.version
     ]
     is_manifest = {info.key for info in manifests}
     deleted = 0
     for files_too in (False, True):  # manifests first: one that is still there has its files
         keys = sorted(key for key in unneeded if (key not in is_manifest) == files_too)
         keys = keys if most is None else keys[: most - deleted]
-        map_parallel(store.delete, keys, store.parallel_requests)
-        deleted += len(keys)
+        deleted += delete_while(store, keys, partial(is_still_of_log, store, newest))
     return deleted
 
 

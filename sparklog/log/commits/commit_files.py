@@ -20,11 +20,12 @@ from msgspec.structs import replace
 
 from sparklog import limits
 from sparklog.errors import (
+    ClusterNotFoundError,
     CorruptMetadataError,
     ObjectNotFoundError,
     StorageUnavailableError,
 )
-from sparklog.log.layout import CHECKPOINTS, exists
+from sparklog.log.layout import CHECKPOINTS, CLUSTER_KEY, COMMITS, exists
 from sparklog.log.parallel import map_parallel
 from sparklog.protocol.commit_bytes import decode_actions, decode_commit
 from sparklog.protocol.commits import Commit, SpilledActions, commit_key
@@ -119,8 +120,29 @@ def report_lost_commits(store: Store, boundary: int, version: int) -> CorruptMet
     path = f"{store.root}/{CHECKPOINTS}"
     return CorruptMetadataError(
         f"commits up to {boundary} were removed from {store.root}, and its newest checkpoint is of version {version}: "
-        f"the state between the two is lost; restore {path} from a copy of the root",
+        f"the state between the two is lost; restore {path} from a copy of the root. If the commits are there, the "
+        "boundary is wrong, as after a restore of the root: `sparklog fsck --repair` corrects it",
         path=path,
+    )
+
+
+def report_no_commits(store: Store, trace: str) -> CorruptMetadataError:
+    """Return the error if a root has no commits, although ``trace``, an object there, shows that it had some."""
+    path = f"{store.root}/{COMMITS}"
+    return CorruptMetadataError(
+        f"{path} has no commits, but {trace} shows that there were some: nothing is read or written, since what was "
+        f"written now would be lost when they are put back. Mount or restore all of {store.root}/meta, or promote a "
+        "mirror of its commit log; for a new cluster choose an empty location",
+        path=path,
+    )
+
+
+def report_not_created(store: Store) -> ClusterNotFoundError:
+    """Return the error if a root has a cluster.json, and nothing else."""
+    return ClusterNotFoundError(
+        f"{store.root} has a {CLUSTER_KEY}, but no commit yet: it is being created or restored; try again. If its "
+        f"creation was interrupted, run `sparklog cluster create --bootstrap-server {store.root}` again",
+        path=f"{store.root}/{CLUSTER_KEY}",
     )
 
 

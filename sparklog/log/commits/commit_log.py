@@ -60,6 +60,8 @@ from sparklog.log.commits.commit_files import (
     read_commit,
     report_end_not_reached,
     report_lost_commits,
+    report_no_commits,
+    report_not_created,
 )
 from sparklog.log.commits.recent_commits import RecentCommits
 from sparklog.log.commits.replaced_root import (
@@ -79,6 +81,7 @@ from sparklog.log.elapsed import ElapsedTime, Moment
 from sparklog.log.layout import (
     CLUSTER_KEY,
     encode_cluster_file,
+    find_trace_of_commits,
     has_history,
     read_boundary,
     read_certain_boundary,
@@ -167,11 +170,13 @@ class CommitLog:
 
         Raises ClusterAlreadyExistsError; nothing is changed then. An interrupted creation may be repeated. Commits
         without a cluster.json belong to another cluster, of which this is a mirror or a damaged root:
-        ClusterNotFoundError says what to do.
+        ClusterNotFoundError says what to do. CorruptMetadataError if the root had commits, which are gone.
         """
         clock, ids = clock or SystemClock(), ids or RandomIds()
         if has_history(store):  # checked before cluster.json, which every cluster writes first
             read_cluster_file(store)
+        elif trace := find_trace_of_commits(store):
+            raise report_no_commits(store, trace)
         data = encode_cluster_file(cluster_id or ids.topic_id())
         if create_object(store, CLUSTER_KEY, data, limits.MAX_CLUSTER_FILE_BYTES) != data:
             log = cls(store, clock, ids)
@@ -180,7 +185,12 @@ class CommitLog:
                     f"{store.root} already holds cluster {log.state.cluster_id}; use it, or choose an empty location",
                     path=store.root,
                 )
-        return cls.open(store, clock, ids, settings=settings, level=level)
+        log = cls(store, clock, ids, settings=settings)
+        log.catch_up()
+        log._check_none_lost()
+        if log.state.version < 0 and log.attempt([RegisterBroker(broker=0)], level) is Outcome.LOST:
+            log.refresh()
+        return log
 
     @classmethod
     def open(
@@ -190,18 +200,24 @@ class CommitLog:
         ids: Ids | None = None,
         writer: str = "",
         settings: LogSettings = DEFAULTS,
-        level: int = levels.CURRENT,
     ) -> CommitLog:
-        """Open an existing cluster. Raises ClusterNotFoundError, UnsupportedVersionError, CorruptMetadataError.
+        """Open an existing cluster; writes nothing.
 
-        Completes a creation that was interrupted after cluster.json: the first commit registers broker 0, and is of
-        this ``level``.
+        Raises ClusterNotFoundError, also if its creation was not completed, UnsupportedVersionError,
+        CorruptMetadataError, also if there are no commits although there were some.
         """
         log = cls(store, clock or SystemClock(), ids or RandomIds(), writer, settings=settings)
         log.catch_up()
-        if log.state.version < 0 and log.attempt([RegisterBroker(broker=0)], level) is Outcome.LOST:
-            log.refresh()
+        log._check_none_lost()
+        if log.state.version < 0:
+            raise report_not_created(store)
         return log
+
+    def _check_none_lost(self) -> None:
+        """Raise CorruptMetadataError if there are no commits, although the root shows that there were some."""
+        trace = "" if self._state.version >= 0 else find_trace_of_commits(self.store)
+        if trace and self.refresh().version < 0:  # else the cluster was created in the meantime
+            raise report_no_commits(self.store, trace)
 
     def catch_up(self) -> None:
         """Read many commits, with retries: those read before a failure are kept, so only consecutive failures count,

@@ -10,7 +10,8 @@ commits, so each is described, and a repair never destroys them:
 
 ``take_out`` moves everything beyond the end there, the newest first: a client that still commits there finds its newest
 commit missing, and stops (``RootReplacedError``). Commits that others add right after the end in the meantime continue
-the log, and are kept.
+the log, and are kept. Another repair may have filled the hole or ended the log since, and clients have gone on: so only
+what was found is moved, by its content, and only as long as the log ends where it did.
 
 Not for: what is missing or broken (``metadata_checks``), and choosing the version at which the log ends.
 """
@@ -19,14 +20,17 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
 from typing import Any
 
 from sparklog import limits
-from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, SparklogError
+from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, SparklogError, UnsupportedVersionError
 from sparklog.log.checkpoints.checkpoint import LATEST_KEY
 from sparklog.log.commits.commit_files import complete_commit
+from sparklog.log.commits.removal import Holds, put_back_if_needed
+from sparklog.log.creation import create_object
 from sparklog.log.layout import (
     ACTIONS,
     CHECKPOINTS,
@@ -38,11 +42,14 @@ from sparklog.log.layout import (
 )
 from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.kinds import ERROR, INFO, Finding, Repair
+from sparklog.protocol.commit_bytes import decode_commit, stored_digest
 from sparklog.protocol.commits import Append, Commit, commit_key
 from sparklog.store.base import ObjectInfo, Store
 
 SHOWN = 5
 """Commits that are described one by one."""
+
+CHANGED_LOG = "the log was changed in the meantime, by another repair or a restore: check it again"
 
 ROUNDS = 100
 """Maximum listings of one repair, in case that commits keep being added; the rest is left to another repair."""
@@ -148,21 +155,39 @@ def version_of(key: str) -> int:
     return next((version for version in versions if version is not None), -1)
 
 
-def take_out(store: Store, end: int, first: int, dry_run: bool = False) -> Iterator[Repair]:
+Found = Mapping[str, bytes]
+"""Objects beyond the end by key: the SHA-256 of a commit, whose name may be used again; empty for others."""
+
+
+def find_beyond(store: Store, first: int) -> Found:
+    """Return everything of version ``first`` and later. Raises StorageError."""
+    found = {}
+    for key in _list_from(store, first):
+        with suppress(ObjectNotFoundError):  # moved by another repair
+            found[key] = hashlib.sha256(store.get(key)).digest() if key.startswith(COMMITS) else b""
+    return found
+
+
+def take_out(store: Store, end: int, first: int, found: Found, holds: Holds, dry_run: bool = False) -> Iterator[Repair]:
     """Move everything of version ``first`` and later, beyond the end, out of the log. May be killed, and run again.
 
-    Raises StorageError; objects moved by then remain moved.
+    ``found`` is what was there when that was decided; ``holds`` says whether the log still ends at ``end``, and is
+    asked before each object. Raises StorageError; objects moved by then remain moved.
     """
     for number in range(ROUNDS):
-        beyond = sorted(_list_from(store, first), key=_removal_order)
+        beyond = sorted(found, key=_removal_order)
         if number:  # listed before the commits that continue the log, each of which is created after all before it
             kept = _find_continuous_end(store, end) + 1  # a commit in flight may have stored its actions
             beyond = [key for key in beyond if version_of(key) > kept]
         for key in beyond:
-            yield _move(store, key, dry_run)
+            repair = _move(store, key, found[key], holds, dry_run)
+            yield repair
+            if repair.why_not:
+                return
         if dry_run or not beyond:
             return
         store.delete(LATEST_KEY)  # only a hint, and it may name a checkpoint that was moved
+        found = find_beyond(store, first)
 
 
 def _removal_order(key: str) -> tuple[int, bool, bool, str]:
@@ -183,18 +208,38 @@ def _find_continuous_end(store: Store, end: int) -> int:
     return end
 
 
-def _move(store: Store, key: str, dry_run: bool = False) -> Repair:
+def _move(store: Store, key: str, found: bytes, holds: Holds, dry_run: bool) -> Repair:
+    """Move an object out of the log if it is what was found; ``found`` is as in ``Found``."""
     try:
         data = store.get(key)
     except ObjectNotFoundError:
         return Repair(what="deleted in the meantime", path=key)
     target = _target_key(key, data)
     if not dry_run:
+        if found and hashlib.sha256(data).digest() != found:
+            return Repair(what="not moved", path=key, done=False, why_not=CHANGED_LOG)
         copy_to(store, target, data)
-        if store.get(key) != data:
-            return Repair(what="", path=key, done=False, why_not="it was changed in the meantime")
-        store.delete(key)
+        if not holds():
+            return Repair(what="not moved", path=key, done=False, why_not=CHANGED_LOG)
+        if not store.delete_exactly(key, data):
+            store.delete(key)
+        if not holds():
+            _put_back(store, key, data)
+            return Repair(what="not moved", path=key, done=False, why_not=CHANGED_LOG)
     return Repair(what=f"moved to {target}", path=key, done=not dry_run)
+
+
+def _put_back(store: Store, key: str, data: bytes) -> None:
+    """Put an object back that was moved in the moment in which another repair filled the hole before it, or set the
+    boundary for a checkpoint, if the log that is there now needs it."""
+    version = version_of(key)
+    if not key.startswith(COMMITS):
+        put_back_if_needed(store, key, data)
+        return
+    with suppress(CorruptMetadataError, ObjectNotFoundError, UnsupportedVersionError):
+        previous = decode_commit(data, version)[0].previous
+        if stored_digest(store.get(commit_key(version - 1), limits.MAX_COMMIT_BYTES)) == previous:
+            create_object(store, key, data, limits.MAX_COMMIT_BYTES)
 
 
 def keep_copies(store: Store, versions: Sequence[int], dry_run: bool = False) -> Iterator[Repair]:

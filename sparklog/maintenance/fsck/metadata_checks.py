@@ -42,7 +42,10 @@ from sparklog.log.layout import (
     MIRROR_KEY,
     commit_version,
     exists,
+    find_trace_of_commits,
+    manifest_version,
     read_boundary,
+    read_certain_boundary,
     read_cluster_file,
 )
 from sparklog.log.parallel import map_parallel
@@ -68,6 +71,10 @@ _FETCHED_TOGETHER = 32
 _FROM_MIRROR = (
     "restore the commit from a mirror of the commit log (`sparklog fsck --repair --mirror ROOT`) or a backup of the "
     "root; move a commit that is stored under its number away, do not overwrite it"
+)
+_NO_COMMITS = (
+    "mount or restore all of `meta/`, or promote a mirror of the commit log; write nothing to the root before that: it "
+    "would be lost"
 )
 _NONE_IF_RESTORED = (
     "If the root was restored from an older copy, none is missing: a client of its former self left the commits behind "
@@ -113,6 +120,11 @@ def check_metadata(store: Store, progress: Progress = no_progress) -> Metadata:
     replay = _Replay(store, checkpoints, cluster_id, boundary)
     replay.run(versions, progress)
     result = replay.result()
+    if not versions and not checkpoints.kept and (trace := find_trace_of_commits(store)):
+        message = f"there are no commits, but {trace} shows that there were some"
+        result.findings.append(_of_commit(kinds.LOST_HISTORY, 0, message, _NO_COMMITS))
+    if not of_boundary and not result.newer and (versions or checkpoints.kept):
+        of_boundary = list(_find_boundary_beyond(store, result))
     result.findings = [*of_cluster, *of_boundary, *unknown, *result.findings]
     hint = checkpoints.hint_fault()
     if hint is not None:
@@ -269,6 +281,33 @@ def _check_boundary(store: Store, versions: list[int]) -> tuple[int, list[Findin
             path=BOUNDARY_KEY,
         )
         return (versions[0] - 1 if versions else -1), [finding]
+
+
+def _find_boundary_beyond(store: Store, checked: Metadata) -> Iterator[Finding]:
+    """Find a boundary, or a mark of one, beyond the newest checkpoint although no commit is missing.
+
+    A repair or a clean-up wrote it that was suspended while the root was restored or repaired.
+    """
+    newest = max((kept.version for kept in checked.checkpoints if kept.is_sound), default=-1)
+    boundary = read_certain_boundary(store)
+    if not checked.is_whole or boundary <= newest:
+        return
+    known = {kept.key for kept in checked.checkpoints}
+    since = [manifest_version(info.key) for info in store.list(CHECKPOINTS) if info.key not in known]
+    if any(version is not None and version >= boundary for version in since):
+        return  # a clean-up has moved both since
+    is_refused = read_boundary(store) > newest
+    yield Finding(
+        kind=kinds.DAMAGED_BOUNDARY,
+        severity=ERROR if is_refused else WARNING,
+        message=f"the boundary says that commits up to {boundary} were removed, but no checkpoint replaces them, and "
+        "the commits are there"
+        + (": the cluster cannot be opened" if is_refused else f" (by a mark in {CHECKPOINTS})")
+        + ". A clean-up or a repair wrote it that was stopped while the root was restored or repaired",
+        action="run `sparklog fsck --repair`, which writes it again from the commits that exist",
+        repairable=True,
+        path=BOUNDARY_KEY,
+    )
 
 
 _Stored = bytes | CorruptMetadataError | ObjectNotFoundError

@@ -25,29 +25,31 @@ from sparklog.errors import CorruptionError, ObjectNotFoundError, UnsupportedVer
 from sparklog.ids import Ids
 from sparklog.log.checkpoints import checkpoint
 from sparklog.log.checkpoints.checkpoint import LATEST_KEY
+from sparklog.log.checkpoints.usable_checkpoints import is_still_there
+from sparklog.log.commits.removal import advance_boundary, correct_boundary, delete_while
 from sparklog.log.creation import create_object
 from sparklog.log.layout import (
     BOUNDARY_KEY,
     CHECKPOINTS,
     CLUSTER_KEY,
     COMMITS,
-    Boundary,
     commit_version,
     encode_cluster_file,
+    exists,
     read_boundary,
     read_boundary_file,
-    write_boundary,
 )
 from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.checkpoint_checks import Checkpoints, KeptCheckpoint
 from sparklog.maintenance.fsck.kinds import ERROR, Finding, Repair
-from sparklog.maintenance.fsck.log_end import LogUntil, keep_copies, keep_replaced, take_out
+from sparklog.maintenance.fsck.log_end import CHANGED_LOG, LogUntil, find_beyond, keep_copies, keep_replaced, take_out
 from sparklog.maintenance.fsck.metadata_checks import Metadata, check_metadata, read_commit
 from sparklog.protocol.commit_bytes import decode_actions, decode_commit
 from sparklog.protocol.commits import GENESIS_DIGEST, Commit, commit_key
 from sparklog.protocol.segments import SegmentEvent
 from sparklog.store.base import Store
 
+_CHANGED = "another process changed this commit in the meantime"
 _NO_STATE = "the state of the newest commit is not known without it"
 
 
@@ -96,16 +98,32 @@ def _repair_boundary(store: Store, metadata: Metadata, dry_run: bool) -> Repair:
     All commits before it were removed, or are lost: either way a checkpoint has to cover them. If the boundary was
     higher, some commits that exist were due for removal; keeping them does no harm.
     """
-    boundary = metadata.first - 1
-    if not metadata.is_whole:
+    why = "" if metadata.is_whole else "no checkpoint covers the commits that are missing"
+    if not why and not _still_holds(store, metadata):
+        why = CHANGED_LOG
+    if why:
+        return _repair("not repaired", BOUNDARY_KEY, dry_run, why)
+    sound = [kept for kept in metadata.checkpoints if kept.is_sound]
+    newest = max(sound, key=lambda kept: kept.version).manifest if sound else None
+    boundary = correct_boundary(store, newest, dry_run)
+    if boundary is None:
         return _repair("not repaired", BOUNDARY_KEY, dry_run, "no checkpoint covers the commits that are missing")
     if boundary < 0:
-        if not dry_run:
-            store.delete(BOUNDARY_KEY)
         return _repair("removed: no commit was ever removed", BOUNDARY_KEY, dry_run)
-    if not dry_run:
-        write_boundary(store, Boundary(boundary=boundary))
     return _repair(f"written as {boundary}", BOUNDARY_KEY, dry_run)
+
+
+def _still_holds(store: Store, metadata: Metadata) -> bool:
+    """Whether the log still has the newest state that was checked: another repair may have ended it, or a restore.
+
+    By its commit; or, where that was removed, by the checkpoint of its version.
+    """
+    state = metadata.state
+    stored = read_commit(store, state.version)
+    if stored is not None:
+        return stored[1] == state.digest
+    of_version = [kept for kept in metadata.checkpoints if kept.is_sound and kept.version == state.version]
+    return state.version < 0 or any(exists(store, kept.key) for kept in of_version)
 
 
 # -- commits
@@ -142,16 +160,23 @@ def _continue_without(
     end = metadata.state.version
     beyond = [other.version for other in metadata.findings if other.kind == kinds.COMMITS_BEYOND_THE_END]
     if finding.version == end + 1 and beyond:
-        if not _follows(store, beyond[0]):  # the hole was not filled since, up to the commit after it
-            yield from take_out(store, end, beyond[0], dry_run)
+        found = find_beyond(store, beyond[0])
+        after = read_commit(store, beyond[0])
+
+        def holds() -> bool:  # and the hole was not filled since, up to the commit after it
+            before = read_commit(store, beyond[0] - 1)
+            is_filled = before is not None and (after is None or after[0].previous == before[1])
+            return _ends_there(store, metadata) and not is_filled
+
+        if holds():
+            yield from take_out(store, end, beyond[0], found, holds, dry_run)
     elif metadata.is_whole and finding.version <= end:
         yield from _move_boundary(store, finding, metadata, files_are_there, dry_run)
 
 
-def _follows(store: Store, version: int) -> bool:
-    """Whether a commit and the one before it exist, and the commit names its digest."""
-    before, commit = read_commit(store, version - 1), read_commit(store, version)
-    return before is not None and commit is not None and commit[0].previous == before[1]
+def _ends_there(store: Store, metadata: Metadata) -> bool:
+    """Whether the log still has the newest state that was checked, and none of a later boundary."""
+    return _still_holds(store, metadata) and read_boundary(store) <= metadata.state.version
 
 
 def _move_boundary(
@@ -171,8 +196,19 @@ def _move_boundary(
     present = {version for info in store.list(COMMITS) if (version := commit_version(info.key)) is not None}
     yield from keep_copies(store, sorted(version for version in present if older < version < first), dry_run)
     stored = read_boundary_file(store)
+    covering = [kept for kept in metadata.checkpoints if kept.is_sound and kept.version >= last]
+
+    def holds() -> bool:
+        return any(kept.manifest is not None and is_still_there(store, kept.manifest) for kept in covering)
+
     if not dry_run and stored.boundary < last:
-        write_boundary(store, structs.replace(stored, boundary=last))
+        if not advance_boundary(store, structs.replace(stored, boundary=last), holds):
+            why = "the checkpoint that covers what is missing was removed in the meantime: check it again"
+            yield _repair("not written", BOUNDARY_KEY, dry_run, why)
+            return
+        since = [version for info in store.list(COMMITS) if (version := commit_version(info.key)) is not None]
+        written_since = [version for version in sorted(since) if older < version <= last and version not in present]
+        yield from keep_copies(store, written_since)
     yield _repair(f"written as {last}: the checkpoint after it covers what is missing", BOUNDARY_KEY, dry_run)
 
 
@@ -181,6 +217,7 @@ def end_log_at(store: Store, end: int, dry_run: bool = False) -> Iterator[Repair
 
     For a root that was restored to an older state, and has commits of two histories. Raises StorageError.
     """
+    found = find_beyond(store, end + 1)
     metadata = check_metadata(cast(Store, LogUntil(store, end)))
     errors = [finding.message for finding in metadata.findings if finding.severity == ERROR]
     if read_boundary(store) > end:
@@ -188,7 +225,7 @@ def end_log_at(store: Store, end: int, dry_run: bool = False) -> Iterator[Repair
     elif metadata.newer or errors or metadata.state.version != end:
         why = f"the state of version {end} is not known: {(errors or ['it does not exist'])[0]}"
     else:
-        yield from take_out(store, end, end + 1, dry_run)
+        yield from take_out(store, end, end + 1, found, lambda: _ends_there(store, metadata), dry_run)
         return
     yield _repair("not ended", COMMITS, dry_run, why)
 
@@ -234,9 +271,13 @@ def _put_commit(store: Store, key: str, data: bytes, present: bytes | None) -> s
         if create_object(store, key, data, limits.MAX_COMMIT_BYTES) != data:
             return "another process created this commit in the meantime"
     elif store.get(key) != present:
-        return "another process changed this commit in the meantime"
+        return _CHANGED
     else:
         keep_replaced(store, key, present)
+        if store.delete_exactly(key, present):  # a number that others have taken since is not overwritten
+            return "" if create_object(store, key, data, limits.MAX_COMMIT_BYTES) == data else _CHANGED
+        if store.get(key) != present:
+            return _CHANGED
         store.put(key, data)
     return ""
 
@@ -275,7 +316,7 @@ def _repair_checkpoints(store: Store, metadata: Metadata, ids: Ids, dry_run: boo
     if bad and max(kept.version for kept in bad) > max((kept.version for kept in sound), default=-1):
         yield _write_new(store, metadata, ids, dry_run)
     for kept in bad:
-        yield from _remove(store, kept, sound, dry_run)
+        yield from _remove(store, kept, sound, metadata, dry_run)
     if any(finding.kind == kinds.STALE_HINT for finding in metadata.findings):
         yield from _remove_hint(store, dry_run)
 
@@ -289,19 +330,23 @@ def _write_new(store: Store, metadata: Metadata, ids: Ids, dry_run: bool) -> Rep
         numbers = range(len(topic.partitions))
         lists[topic.topic_id] = [s for number in numbers for s in metadata.lists[topic.name].partition(number)]
     written = checkpoint.write_checkpoint(store, ids, metadata.state, None, lists)
+    if not _still_holds(store, metadata):
+        checkpoint.withdraw(store, written)
+        return _repair("not written", CHECKPOINTS, dry_run, CHANGED_LOG)
     return _repair(what, written.heads.key.removesuffix(".heads") + ".json", dry_run)
 
 
-def _remove(store: Store, kept: KeptCheckpoint, sound: Sequence[KeptCheckpoint], dry_run: bool) -> Iterator[Repair]:
+def _remove(
+    store: Store, kept: KeptCheckpoint, sound: Sequence[KeptCheckpoint], metadata: Metadata, dry_run: bool
+) -> Iterator[Repair]:
     """Remove a checkpoint: the manifest first, so that no process starts to read it; then its files, except those of
     sound checkpoints. If the manifest cannot be read, its files are not known, and are left to a vacuum."""
-    if not dry_run:
-        store.delete(kept.key)
-    yield _repair("removed: the commits cover it", kept.key, dry_run)
     needed = {file.key for other in sound for file in other.files}
-    for key in sorted({file.key for file in kept.files} - needed):
-        if not dry_run:
-            store.delete(key)
+    keys = [kept.key, *sorted({file.key for file in kept.files} - needed)]
+    if not dry_run and delete_while(store, keys, lambda: _still_holds(store, metadata)) < len(keys):
+        yield _repair("not removed", kept.key, dry_run, CHANGED_LOG)
+        return
+    yield _repair("removed: the commits cover it", kept.key, dry_run)
 
 
 def _remove_hint(store: Store, dry_run: bool) -> Iterator[Repair]:

@@ -1,0 +1,178 @@
+"""A root is restored from a copy while a process removes old commits and checkpoints: the restored root is left alone.
+
+The process is suspended before each of its requests in turn; meanwhile the root is replaced by the copy, and new
+clients write to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from sparklog.clock import ManualClock
+from sparklog.log.checkpoints import checkpoint
+from sparklog.log.commits import cleanup
+from sparklog.log.layout import (
+    CHECKPOINTS,
+    Boundary,
+    is_boundary_mark,
+    manifest_version,
+    marked_boundary,
+    read_boundary,
+    read_certain_boundary,
+    write_boundary,
+)
+from sparklog.store.base import Store
+from sparklog.testing.faulty_store import Call, FaultyStore
+from tests.cluster.log.test_cleanup import (
+    NONE_KEPT,
+    WEEK,
+    append,
+    clean,
+    clocked_memory,
+    cluster,
+    open_cluster,
+    stored,
+    values,
+)
+from tests.cluster.log.test_replaced_root import Snapshot, restore, take_snapshot
+
+REMOVE_ALL = {"metadata.max.retention.ms": "0"}
+Run = Callable[[Store, ManualClock], object]
+
+
+def remove_commits(store: Store, clock: ManualClock) -> object:
+    return cleanup.clean_up(store, clock, REMOVE_ALL, NONE_KEPT)
+
+
+def remove_inline(store: Store, clock: ManualClock) -> object:
+    manifest = checkpoint.read_newest(store)
+    assert manifest is not None
+    return cleanup.remove_some_commits(store, clock, REMOVE_ALL, manifest, NONE_KEPT)
+
+
+def remove_checkpoints(store: Store, clock: ManualClock) -> object:
+    return cleanup.remove_checkpoints(store, NONE_KEPT)
+
+
+class Restored:
+    """A root with checkpoints and old commits, and a copy of it from before.
+
+    ``has_checkpoint``: the copy begins with a checkpoint, since the commits before it are removed.
+    """
+
+    def __init__(self, has_checkpoint: bool) -> None:
+        self.store, self.clock = clocked_memory()
+        self.root = cluster(self.store, self.clock, 4)
+        if has_checkpoint:
+            self.clock.advance(WEEK)
+            assert clean(self.root).commits
+            append(self.root, b"after")
+        self.copy: Snapshot = take_snapshot(self.store)
+        for count in range(3):
+            for number in range(2):
+                append(self.root, b"former %d %d" % (count, number))
+            self.root.log.write_checkpoint()
+            self.clock.advance(3600)
+        self.clock.advance(WEEK)
+        self.objects = dict(self.store.space.objects)
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """Return to the root as it was before the removal."""
+        self.store.space.objects.clear()
+        self.store.space.objects.update(self.objects)
+        self.acknowledged: list[bytes] = []
+
+    def restore(self) -> None:
+        restore(self.store, self.copy)
+        others = open_cluster(self.store, clock=self.clock)
+        for number in range(3):
+            append(others, b"new %d" % number)
+        self.acknowledged = values(others)
+
+
+@contextmanager
+def restored_at(restored: Restored, step: int) -> Iterator[FaultyStore]:
+    """A store that is restored before its request number ``step``."""
+
+    def before(number: int, call: Call) -> None:
+        if number == step:
+            restored.restore()
+
+    yield FaultyStore(restored.store, before=before)
+
+
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+@pytest.mark.parametrize("run", [remove_commits, remove_inline, remove_checkpoints])
+def test_a_root_that_is_restored_at_any_step_of_a_removal_loses_nothing(run: Run, has_checkpoint: bool) -> None:
+    restored = Restored(has_checkpoint)
+    counting = FaultyStore(restored.store)
+    run(counting, restored.clock)
+    calls = list(counting.calls)
+    assert any(call.operation == "delete" for call in calls)
+    for step, call in enumerate(calls):
+        restored.begin_again()
+        with restored_at(restored, step) as store:
+            run(store, restored.clock)
+        assert restored.acknowledged, f"{step} {call}"
+        opened = open_cluster(restored.store, clock=restored.clock)
+        assert values(opened) == restored.acknowledged, f"{step} {call}"
+        append(opened, b"more")
+        assert values(open_cluster(restored.store, clock=restored.clock)) == [*restored.acknowledged, b"more"]
+
+
+def test_a_boundary_that_was_set_in_a_restored_root_is_taken_back() -> None:
+    """With its mark; a mark of the restored root's own history stays."""
+    for has_checkpoint in (False, True):
+        restored = Restored(has_checkpoint)
+        boundary = marked_boundary(restored.copy)
+        counting = FaultyStore(restored.store)
+        remove_commits(counting, restored.clock)
+        restored.begin_again()
+        marked = [number for number, call in enumerate(counting.calls) if is_boundary_mark(call.key)]
+        with restored_at(restored, marked[0]) as store:
+            remove_commits(store, restored.clock)
+        assert read_certain_boundary(restored.store) == read_boundary(restored.store) == boundary
+
+
+def test_a_checkpoint_of_a_former_history_replaces_no_checkpoint_of_the_log() -> None:
+    """A writer that was stopped while the root was restored may have left two that are newer."""
+    restored = Restored(has_checkpoint=True)
+    former = {key: data for key, data in take_snapshot(restored.store).items() if key.startswith(CHECKPOINTS)}
+    restored.restore()
+    newest = max(key for key in former if manifest_version(key) is not None)
+    restored.clock.advance(WEEK)
+    for key, data in former.items():
+        if not is_boundary_mark(key) and key not in restored.copy:
+            restored.store.put(key, data)
+    restored.clock.advance(WEEK)
+    restored.store.put(newest, former[newest])
+    cleanup.remove_checkpoints(restored.store, NONE_KEPT)
+    assert values(open_cluster(restored.store, clock=restored.clock)) == restored.acknowledged
+
+
+def test_a_checkpoint_that_lacks_files_replaces_no_other() -> None:
+    restored = Restored(has_checkpoint=True)
+    expected = values(open_cluster(restored.store, clock=restored.clock))
+    manifests = sorted(info.key for info in restored.store.list(CHECKPOINTS) if info.key.endswith(".json"))
+    newest = checkpoint.read_manifest(restored.store, manifests[-2])  # the last one is latest.json
+    restored.store.delete(newest.heads.key)
+    restored.clock.advance(WEEK)
+    assert cleanup.remove_checkpoints(restored.store, NONE_KEPT) == 0
+    assert values(open_cluster(restored.store, clock=restored.clock)) == expected
+
+
+def test_a_boundary_beyond_the_newest_checkpoint_removes_nothing() -> None:
+    """As a repair or a clean-up left it that was stopped while the root was restored."""
+    restored = Restored(has_checkpoint=True)
+    newest = restored.root.state.version
+    for _ in range(3):
+        append(restored.root, b"after")
+    restored.clock.advance(WEEK)
+    write_boundary(restored.store, Boundary(newest + 3))
+    before = stored(restored.store)
+    assert f"the boundary {newest + 3} is beyond" in clean(restored.root).kept_by
+    assert stored(restored.store) == before
