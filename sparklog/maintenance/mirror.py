@@ -28,7 +28,6 @@ import hashlib
 import logging
 import shlex
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -44,6 +43,8 @@ from sparklog.errors import (
     InvalidRequestError,
     ObjectNotFoundError,
     SparklogError,
+    StorageFullError,
+    StoragePermissionError,
 )
 from sparklog.ids import RandomIds
 from sparklog.log.broker_files import check_contact, read_allowed, write_allowed
@@ -217,8 +218,6 @@ def _check_same_history(root: Store, target: Store, present: int, state: State) 
         has_all = _has_checkpoint(root, manifest)
     if has_all:
         return digest
-    with suppress(SparklogError):  # a pass may have left it in a root that was restored meanwhile
-        root.delete(_note_key(target, present))
     path = f"{root.root}/{commit_key(present)}"
     raise CorruptMetadataError(
         f"{path} is not, or cannot be shown to be, the commit {present} of the mirror {target.root}: the root was "
@@ -266,19 +265,34 @@ def _read_note(root: Store, target: Store, version: int) -> str | None:
 
 
 def _note_mirrored(root: Store, target: Store, state: State) -> None:
-    """Note at the root that it is mirrored up to here, before ``mirror.json`` says so. Best effort: else a mirror
-    is not continued once its newest commit was removed from the root."""
+    """Note at the root that it is mirrored up to here, before ``mirror.json`` says so. Without it, a mirror is not
+    continued once its newest commit was removed from the root.
+
+    Raises CorruptMetadataError if the root does not have that commit any more: this process was suspended."""
     key = _note_key(target, state.version)
     try:
         if _read_note(root, target, state.version) == state.digest:
             return
         root.put(key, state.digest.encode())
-        if not holds_commit(root, state.version, state.digest):  # restored while this process was suspended
+        if not _still_has(root, state):
             root.delete(key)
+            raise CorruptMetadataError(
+                f"{root.root} was restored, or has removed commit {state.version}, while {target.root} was written; "
+                "mirror it again",
+                path=root.root,
+            )
         for old in sorted(info.key for info in root.list(_notes_of(target)))[:-NOTES_KEPT]:
             root.delete(old)
-    except SparklogError as error:
+    except (StoragePermissionError, StorageFullError) as error:  # it may only read the root, or that is full
         logger.info("could not note at %s that it was mirrored to %s: %s", root.root, target.root, error)
+
+
+def _still_has(root: Store, state: State) -> bool:
+    """Return whether the root certainly has the log of a state: its commit, or a checkpoint in its place."""
+    if holds_commit(root, state.version, state.digest):
+        return True
+    manifest = checkpoint.read_newest_listed(root)
+    return manifest is not None and (manifest.version, manifest.digest) == (state.version, state.digest)
 
 
 def _copy_allowed(root: Store, target: Store) -> None:

@@ -340,7 +340,9 @@ class Truth:
         """Return the newest version there that a root had: a promoted mirror has commits of its own after it."""
         versions = (commit_version(key) for key in disk.space.objects if key.startswith(COMMITS))
         for version in sorted((version for version in versions if version is not None), reverse=True):
-            known = self._versions.get(stored_digest(disk.space.objects[commit_key(version)][0]))
+            data = disk.space.objects[commit_key(version)][0]
+            previous = decode_commit(data, version)[0].previous  # known by a checkpoint, if the commits before are gone
+            known = self._versions.get(stored_digest(data)) or self._versions.get(previous)
             if known is not None:
                 return known
         return None
