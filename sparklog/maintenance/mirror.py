@@ -28,7 +28,6 @@ import hashlib
 import logging
 import shlex
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -44,6 +43,8 @@ from sparklog.errors import (
     InvalidRequestError,
     ObjectNotFoundError,
     SparklogError,
+    StorageFullError,
+    StoragePermissionError,
 )
 from sparklog.ids import RandomIds
 from sparklog.log.broker_files import check_contact, read_allowed, write_allowed
@@ -74,6 +75,12 @@ from sparklog.store.open import open_store
 logger = logging.getLogger(__name__)
 
 FORMAT = 1
+NOTES = "leases/mirrors/"
+NOTES_KEPT = 10
+"""Notes of a mirror that a root keeps: a pass that was suspended may set ``mirror.json`` back.
+
+    leases/mirrors/<hash of the mirror's address>/<20 digits>     the digest of that commit
+"""
 
 
 class MirrorFile(msgspec.Struct, frozen=True):
@@ -136,10 +143,10 @@ def mirror(
     for version in range(first, state.version + 1):
         previous = copier.commit(version, previous)
         progress(version, state.version)
+    _note_mirrored(root, target, state)
     if state.version != present:
         copier.mark(MirrorFile(FORMAT, state.cluster_id, root.root, state.version, state.timestamp_ms))
         _remove_old_commits(target, log.expiry_clock, state.configs)
-    _note_mirrored(root, target, state)
     return MirrorResult(state.version, max(0, state.version + 1 - first), copier.size_bytes)
 
 
@@ -211,8 +218,6 @@ def _check_same_history(root: Store, target: Store, present: int, state: State) 
         has_all = _has_checkpoint(root, manifest)
     if has_all:
         return digest
-    with suppress(SparklogError):  # a pass may have left it in a root that was restored meanwhile
-        root.delete(_note_key(target))
     path = f"{root.root}/{commit_key(present)}"
     raise CorruptMetadataError(
         f"{path} is not, or cannot be shown to be, the commit {present} of the mirror {target.root}: the root was "
@@ -231,8 +236,8 @@ def _has_mirrored(root: Store, target: Store, present: int, digest: str, state: 
         return True
     if max(stored.removed_up_to, read_certain_boundary(root)) < present:
         return False
-    noted = _read_note(root, target)
-    return noted is not None and noted.version == present and digest in ("", noted.digest)
+    noted = _read_note(root, target, present)
+    return noted is not None and digest in ("", noted)
 
 
 def _has_checkpoint(root: Store, manifest: checkpoint.Manifest) -> bool:
@@ -243,38 +248,51 @@ def _has_checkpoint(root: Store, manifest: checkpoint.Manifest) -> bool:
     return is_of_log(root, manifest)
 
 
-class MirrorNote(msgspec.Struct, frozen=True):
-    """``leases/mirrors/<hash>`` at a root: the commit up to which it was mirrored to an address."""
-
-    mirror: str
-    version: int
-    digest: str
+def _note_key(target: Store, version: int) -> str:
+    """Return the key below the root of the digest of a commit up to which it was mirrored to an address."""
+    return f"{_notes_of(target)}{version:020d}"
 
 
-def _note_key(target: Store) -> str:
-    return f"leases/mirrors/{hashlib.sha256(target.root.encode()).hexdigest()[:32]}"
+def _notes_of(target: Store) -> str:
+    return f"{NOTES}{hashlib.sha256(target.root.encode()).hexdigest()[:32]}/"
 
 
-def _read_note(root: Store, target: Store) -> MirrorNote | None:
-    """Return the root's note of a mirror; a damaged one counts as none. Raises StorageError."""
+def _read_note(root: Store, target: Store, version: int) -> str | None:
     try:
-        return msgspec.json.decode(root.get(_note_key(target), limits.MAX_CLUSTER_FILE_BYTES), type=MirrorNote)
-    except (ObjectNotFoundError, CorruptMetadataError, msgspec.MsgspecError, RecursionError):
+        return root.get(_note_key(target, version), limits.MAX_CLUSTER_FILE_BYTES).decode(errors="replace")
+    except (ObjectNotFoundError, CorruptMetadataError):
         return None
 
 
 def _note_mirrored(root: Store, target: Store, state: State) -> None:
-    """Note at the root up to where it was mirrored, after ``mirror.json``: then both agree. Best effort: without it, a
-    mirror is not continued once its newest commit was removed from the root."""
-    note = MirrorNote(target.root, state.version, state.digest)
+    """Note at the root that it is mirrored up to here, before ``mirror.json`` says so. Without it, a mirror is not
+    continued once its newest commit was removed from the root.
+
+    Raises CorruptMetadataError if the root does not have that commit any more: this process was suspended."""
+    key = _note_key(target, state.version)
     try:
-        if _read_note(root, target) == note:
+        if _read_note(root, target, state.version) == state.digest:
             return
-        root.put(_note_key(target), msgspec.json.encode(note) + b"\n")
-        if not holds_commit(root, state.version, state.digest):  # it was restored while this process was suspended
-            root.delete(_note_key(target))
-    except SparklogError as error:
+        root.put(key, state.digest.encode())
+        if not _still_has(root, state):
+            root.delete(key)
+            raise CorruptMetadataError(
+                f"{root.root} was restored, or has removed commit {state.version}, while {target.root} was written; "
+                "mirror it again",
+                path=root.root,
+            )
+        for old in sorted(info.key for info in root.list(_notes_of(target)))[:-NOTES_KEPT]:
+            root.delete(old)
+    except (StoragePermissionError, StorageFullError) as error:  # it may only read the root, or that is full
         logger.info("could not note at %s that it was mirrored to %s: %s", root.root, target.root, error)
+
+
+def _still_has(root: Store, state: State) -> bool:
+    """Return whether the root certainly has the log of a state: its commit, or a checkpoint in its place."""
+    if holds_commit(root, state.version, state.digest):
+        return True
+    manifest = checkpoint.read_newest_listed(root)
+    return manifest is not None and (manifest.version, manifest.digest) == (state.version, state.digest)
 
 
 def _copy_allowed(root: Store, target: Store) -> None:

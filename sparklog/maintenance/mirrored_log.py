@@ -89,6 +89,17 @@ class MirrorAsRoot(Store):
     def parallel_requests(self) -> int:
         return self._mirror.parallel_requests
 
+    @property
+    def has_own_clock(self) -> bool:
+        return self._mirror.has_own_clock
+
+    @property
+    def endpoint_to_probe(self) -> str:
+        return self._mirror.endpoint_to_probe
+
+    def delete_exactly(self, key: str, data: bytes) -> bool:
+        return self._mirror.delete_exactly(key, data)
+
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
         return self._cluster_file if key == CLUSTER_KEY else self._mirror.get(key, max_bytes)
 

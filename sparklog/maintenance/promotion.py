@@ -100,12 +100,6 @@ def promote(
     may_have_lost = _close_old_root(target, old, mirror_file, replaced_epoch, storage_options, force, clock, ids)
     settle_boundary(target)
     claim_locations(new_root, old, replaced_epoch, storage_options, clock, ids)
-    refusal = _look_at_owners(new_root, old, storage_options, clock, ids).refusal
-    if refusal is not None:
-        raise refusal
-    data = encode_cluster_file(mirror_file.cluster_id)
-    if create_object(target, CLUSTER_KEY, data, limits.MAX_CLUSTER_FILE_BYTES) != data:
-        _check_same_cluster(target, mirror_file.cluster_id)
     version = _move_to_new_root(target, old, mirror_file.cluster_id, storage_options, clock, ids)
     return PromotionResult(version, old.root, may_have_lost)
 
@@ -268,9 +262,12 @@ def _look_at_owners(
 
 
 def _withdraw(target: Store, epoch: int, other: _Owned, clock: Clock, ids: Ids) -> InvalidRequestError:
-    """Close a new root for the one that is in use instead, so that no client writes to it; return the error."""
-    move_root(target, other.in_use, clock, ids, epoch)
+    """Close a new root, if it is one, for the one that is in use instead, so that no client writes to it; return the
+    error."""
     why = "" if other.refusal is None else other.refusal.message
+    if not is_cluster_root(target):
+        return other.refusal or InvalidRequestError(why, path=target.root)
+    move_root(target, other.in_use, clock, ids, epoch)
     return InvalidRequestError(
         f"{why}. {target.root} was a root by then, and is closed for {other.in_use}: what clients wrote to it is there "
         "alone; delete it before you mirror to it again",
@@ -281,7 +278,7 @@ def _withdraw(target: Store, epoch: int, other: _Owned, clock: Clock, ids: Ids) 
 def _refuse_in_use(target: Store, old: Store, shown_by: str = "") -> InvalidRequestError:
     return InvalidRequestError(
         f"nothing was promoted: {old.root} took over its locations since this promotion was begun, and is in use"
-        f"{shown_by}. To keep it, mirror it again; if {target.root} has a {CLUSTER_KEY}, delete that folder first. To "
+        f"{shown_by}. To keep it, delete {target.root}, and mirror to it again. To "
         "give up what it has, stop everything that uses it, and promote again; if that is refused, run `sparklog "
         f"brokers take-over --force --bootstrap-server {shlex.quote(target.root)}` before",
         path=old.root,
@@ -459,19 +456,25 @@ def _move_to_new_root(
     ids: Ids,
 ) -> int:
     """Commit at the new root that the cluster is there now, after its locations are allowed, and that brokers whose
-    location it does not own are offline; return the version.
+    location it does not own are offline; then make it a root, so that no client writes to it before that. Return the
+    version.
 
-    Owners are looked up before that commit and after it, since an operator may continue with the old root while this
-    process is suspended: then the new root is closed for that one, and InvalidRequestError is raised. Closing the old
-    root, which is only a broker's location from now on, is best effort otherwise."""
-    brokers = CommitLog(target, clock, ids, moved=True).refresh().brokers.values()
+    Owners are looked up before each step and after the last one, since an operator may continue with the old root while
+    this process is suspended: then InvalidRequestError is raised, and a new root that exists is closed for that one.
+    Closing the old root, which is only a broker's location from now on, is best effort otherwise."""
+    new_root = MirrorAsRoot(target, cluster_id)
+    brokers = CommitLog(new_root, clock, ids, moved=True).refresh().brokers.values()
     _allow_locations(target, old, brokers, ids)
     epoch = read_root(target).epoch
-    owned = _look_at_owners(target, old, storage_options, clock, ids)
-    if owned.in_use:
-        raise _withdraw(target, epoch, owned, clock, ids)
-    version = open_root(target, old.root, clock, ids, owned.unclaimed)
-    owned = _look_at_owners(target, old, storage_options, clock, ids)
+    owned = _look_at_owners(new_root, old, storage_options, clock, ids)
+    if not owned.in_use:
+        version = open_root(new_root, old.root, clock, ids, owned.unclaimed)
+        owned = _look_at_owners(new_root, old, storage_options, clock, ids)
+    if not owned.in_use:
+        data = encode_cluster_file(cluster_id)
+        if create_object(target, CLUSTER_KEY, data, limits.MAX_CLUSTER_FILE_BYTES) != data:
+            _check_same_cluster(target, cluster_id)
+        owned = _look_at_owners(new_root, old, storage_options, clock, ids)
     if owned.in_use:
         raise _withdraw(target, epoch, owned, clock, ids)
     try:

@@ -337,11 +337,15 @@ class Truth:
         self._check_holders(root, set())
 
     def _newest_known(self, disk: Disk) -> Version | None:
+        """Return the newest version there that a root had: a promoted mirror has commits of its own after it."""
         versions = (commit_version(key) for key in disk.space.objects if key.startswith(COMMITS))
-        newest = max((version for version in versions if version is not None), default=-1)
-        if newest < 0:
-            return None
-        return self._versions.get(stored_digest(disk.space.objects[commit_key(newest)][0]))
+        for version in sorted((version for version in versions if version is not None), reverse=True):
+            data = disk.space.objects[commit_key(version)][0]
+            previous = decode_commit(data, version)[0].previous  # known by a checkpoint, if the commits before are gone
+            known = self._versions.get(stored_digest(data)) or self._versions.get(previous)
+            if known is not None:
+                return known
+        return None
 
     def _excuse_missing(self, root: Root) -> None:
         for partition, segments in root.newest.live.items():

@@ -161,7 +161,7 @@ BUGS: list[tuple[Callable[[Patch], None], str, tuple[str, ...], int]] = [
     (a_reused_id_inherits_evidence, "reuse", (UNREADABLE, LACKS), 28),
     (replacement_commits_nothing, "replace", (UNREADABLE, LACKS), 4),
     (a_move_does_not_look, "move", (UNREADABLE, LACKS), 11),
-    (a_removal_leaves_evidence, "reassign", (DELETED,), 656),
+    (a_removal_leaves_evidence, "reassign", (DELETED,), 101),
     (a_job_states_no_history, "restore", (UNREADABLE, LACKS), 20),
     (a_commit_is_withdrawn_by_its_name, "restore", (COMMIT_GONE,), 27),
 ]

@@ -382,7 +382,7 @@ def interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: Path | No
     for path in away:
         path.rename(tmp_path / f"{path.name}-away")
     with monkeypatch.context() as patch:
-        patch.setattr(promotion, "open_root", killed)
+        patch.setattr(promotion, "close_root", killed)
         with pytest.raises(Killed):
             promote(str(tmp_path / "mirror"), str(tmp_path / "root"), force=True)
     for path in away:
