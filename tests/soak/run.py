@@ -70,7 +70,7 @@ ROLES = {
 }
 """name -> role: "shared-1" and "shared-2" have one transactional id, "member-2" is a static member."""
 
-EXPECTED = re.compile(r"injected|Indeterminate|it is not known whether|was deleted while it was written")
+EXPECTED = re.compile(r"injected|never answered|Indeterminate|it is not known whether|was deleted while it was written")
 """Errors of maintenance that the failing storage explains, or a vacuum with an age limit of two seconds."""
 
 MAINTENANCE = ("ReplaceSegments", "DeleteSegments", "RemoveFiles", "ForgetRemovedFiles", "FenceWriters")

@@ -28,6 +28,7 @@ from sparklog.testing.faulty_store import (
     LOST_ANSWER,
     OUTAGE,
     UNAVAILABLE,
+    Call,
     FaultyStore,
     SimulatedInterrupt,
 )
@@ -44,6 +45,10 @@ RATES = {
     OUTAGE: 0.0002,
 }
 """The rate of each kind of fault per call. All outcomes of a storage client are included."""
+
+LONGEST_ANSWER_SECONDS = 10.0
+"""So long a call of the storage waits that gets no answer, until the client gives it up: longer than a session. A call
+without any limit would stop its process for the rest of the run, and soon all of them."""
 
 CLOCKS_OFF_DAYS = (0, 0, 3, -3, 0, 8)
 """Clock errors in days; the seed of a worker selects one."""
@@ -97,7 +102,10 @@ class WrongClock(SystemClock):
 
 
 class StampingStore(FaultyStore):
-    """A folder whose files seem to be stamped by a server with its own clock."""
+    """A folder whose files seem to be stamped by a server with its own clock. It gives up calls without an answer."""
+
+    calm: Path
+    """The file that marks the end of disturbances: from then on such a call is given up at once."""
 
     @property
     def has_own_clock(self) -> bool:
@@ -108,6 +116,11 @@ class StampingStore(FaultyStore):
         kind = super()._draw()
         in_background = threading.current_thread() is not threading.main_thread()
         return None if kind is not None and "interrupt" in kind and in_background else kind
+
+    def _wait_for_ever(self, call: Call) -> None:
+        given_up = time.monotonic() + LONGEST_ANSWER_SECONDS
+        while time.monotonic() < given_up and not self.calm.exists():
+            time.sleep(0.1)
 
 
 class Worker:
@@ -120,7 +133,7 @@ class Worker:
         self.clock = WrongClock(CLOCKS_OFF_DAYS[seed % len(CLOCKS_OFF_DAYS)])
         self.store = StampingStore(open_store(folder / "cluster"), seed=seed, rates=RATES)
         self.log = OperationLog(name, folder / "logs" / f"{name}.jsonl")
-        self.calm = folder / CALM
+        self.calm = self.store.calm = folder / CALM
         self.going = True
         self._values = 0
         self._life = f"{os.getpid():x}{time.monotonic_ns():x}"

@@ -226,31 +226,39 @@ def _find_lost_replacement(coordinator: Coordinator, state: State, live: LiveFil
     added, of which there are fewer than retired ones.
     """
 
-    def is_lost(file: AddedFile) -> bool:
-        brokers = [broker for broker in sorted(file.brokers) if broker in state.brokers]
-        return not any(_has_file(coordinator, state, broker, file) for broker in brokers)
+    def why_lost(file: AddedFile) -> str:
+        reasons = []
+        for broker in sorted(file.brokers & state.brokers.keys()):
+            why = _why_not_there(coordinator, state, broker, file)
+            if not why:
+                return ""
+            reasons.append(why)
+        return "; ".join(reasons) or "it was on brokers that are no longer registered"
 
     retired = state.removed_files.get(listing)
     added = [] if retired is None else live.added_by(retired.version)
-    lost = map_parallel(is_lost, added, coordinator.store.parallel_requests)
-    for file, is_missing in zip(added, lost, strict=True):
-        if is_missing:
+    for file, why in zip(added, map_parallel(why_lost, added, coordinator.store.parallel_requests), strict=True):
+        if why:
             return (
-                f"no broker is known to have {file.path}, which replaced them (it is missing, too short, or its "
-                "locations do not answer), so they may be the only copy of its records; run `sparklog fsck --repair`, "
-                "which writes it again from them"
+                f"no broker is known to have {file.path}, which replaced them ({why}), so they may be the only copy of "
+                "its records; run `sparklog fsck --repair`, which writes it again from them"
             )
     return ""
 
 
-def _has_file(coordinator: Coordinator, state: State, broker: int, file: AddedFile) -> bool:
+def _why_not_there(coordinator: Coordinator, state: State, broker: int, file: AddedFile) -> str:
+    """Return why a broker may not have a file with its index; empty if it has both."""
     if not state.brokers[broker].online:
-        return False
+        return f"broker {broker} is offline"
     try:
         store = coordinator.store_of(broker)
-        return store.info(file.path).size >= file.size_bytes and store.info(index_path(file.path)).size > 0
-    except StorageError:  # absent, or the location does not answer: another one may have it
-        return False
+        if store.info(file.path).size < file.size_bytes:
+            return f"broker {broker}: it is too short"
+        if not store.info(index_path(file.path)).size:
+            return f"broker {broker}: its index is empty"
+    except StorageError as error:  # absent, or the location does not answer: another one may have it
+        return f"broker {broker}: {error.message}"
+    return ""
 
 
 def _delete_files(

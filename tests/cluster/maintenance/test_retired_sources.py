@@ -3,11 +3,14 @@ deletes the old ones, and a repair writes the records again."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from sparklog.coordinator import open_cluster
+from sparklog.errors import StorageUnavailableError
 from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.kinds import ERROR, Report
 from sparklog.maintenance.fsck.repair import repair_cluster
@@ -21,6 +24,7 @@ from sparklog.maintenance.tables import Tables
 from sparklog.protocol.decide.segments import delete_records
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.segments import Segment
+from sparklog.testing.faulty_store import Call, FaultyStore
 from tests.cluster.maintenance.damaged_clusters import DamagedCluster, index_of
 from tests.cluster.maintenance.logs import Written, append, records
 
@@ -80,6 +84,23 @@ def test_retired_files_are_kept_while_what_replaced_them_is_missing(cluster: Dam
     result = swept(cluster)
     assert result.files == 0
     assert segment.path in result.problems[0]
+    why = {"cut": "it is too short", "index": index_of(segment.path)}.get(lost, "does not exist")
+    for broker in cluster.brokers:
+        assert re.search(rf"broker {broker}: [^;)]*{re.escape(why)}", result.problems[0])
+    assert all(cluster.file(path).exists() for path in old)
+
+
+def test_a_failure_of_the_storage_is_named_as_why_retired_files_are_kept(tmp_path: Path) -> None:
+    cluster = DamagedCluster(tmp_path)
+    configure(cluster, file_delete_delay_ms="0", segment_ms="59")
+    segment, old = rolled(cluster)
+
+    def fail(step: int, call: Call) -> None:
+        if call == Call("info", segment.path):
+            raise StorageUnavailableError("the service is too busy", path=segment.path)
+
+    result = sweep(open_cluster(FaultyStore(cluster.store, before=fail)))
+    assert "(broker 0: the service is too busy)" in result.problems[0]
     assert all(cluster.file(path).exists() for path in old)
 
 
