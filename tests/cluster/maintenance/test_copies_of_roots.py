@@ -118,12 +118,12 @@ def test_a_check_that_is_noted_late_does_not_hide_that_a_location_went_back(tmp_
     replicas = Replicas(tmp_path)
     replicas.produce(1)
     look(replicas.cluster)
-    copy = replicas.copy_of(1)
     done: list[str] = []
 
     def meanwhile(step: int, call: Call) -> None:
         if call.operation == "put" and call.key.startswith(f"{NOTES}1") and not done:
             done.append(call.key)
+            copy = replicas.copy_of(1)
             other = replicas.cluster
             epoch = other.refresh().controller.epoch
             elect = ElectController(controller="other", controller_epoch=epoch + 1)
