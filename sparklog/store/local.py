@@ -176,14 +176,32 @@ class LocalStore(Store):
             return True
         if not is_local_disk(path):  # a mount may send the request again, after the name was used again
             return False
-        try:
-            if self.get(key, len(data)) == data:
-                self.delete(key)
-        except ObjectNotFoundError:
-            pass
-        except CorruptMetadataError:  # longer: another object
-            pass
+        if self._has_bytes(path, data):
+            self._take_away(path, data)
         return True
+
+    def _has_bytes(self, path: str, data: bytes) -> bool:
+        try:
+            return _read_file(path, 0, None, len(data)) == data
+        except (ObjectNotFoundError, CorruptMetadataError):  # the latter: longer, so another object
+            return False
+
+    def _take_away(self, path: str, data: bytes) -> None:
+        """Delete a file if it still has these bytes, after it got a name that nobody uses: what is compared is what is
+        deleted, also by a process that was suspended in between. Another object gets its name back."""
+        if self._required is not None and self._required.fields:
+            self._required.check(path, "deleted")
+        taken = f"{os.path.dirname(path)}/{TEMPORARY_PREFIX}{self._ids.write_id()}"
+        try:
+            os.rename(path, taken)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise translate_os_error(error, "delete", path) from error
+        if not self._has_bytes(taken, data):
+            _link(taken, path)  # an error leaves it there: it is the only copy
+            _sync_folder_of(path)
+        _remove_quietly(taken)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         return _walk(self._base, validate_prefix(prefix))

@@ -491,3 +491,24 @@ def test_buffers_outlive_their_file_and_the_map_is_released_with_the_last_one(tm
     assert "mapped-object" in Path("/proc/self/maps").read_text()
     del data
     assert "mapped-object" not in Path("/proc/self/maps").read_text()
+
+
+def test_a_deletion_of_certain_bytes_that_was_suspended_keeps_what_was_stored_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between comparing and deleting: others may have deleted the object, and created it again."""
+    store, others = LocalStore(str(tmp_path)), LocalStore(str(tmp_path))
+    rename = os.rename
+
+    def resume(source: str, target: str) -> None:
+        monkeypatch.setattr(os, "rename", rename)
+        others.delete("a")
+        others.put_if_absent("a", b"2")
+        rename(source, target)
+
+    for _ in range(2):
+        store.put("a", b"1")
+        monkeypatch.setattr(os, "rename", resume)
+        assert store.delete_exactly("a", b"1")
+        assert store.get("a") == b"2"
+        assert os.listdir(tmp_path) == ["a"]

@@ -31,6 +31,7 @@ from sparklog.coordinator.reader_leases import StoredReaderLeases, read_reader_l
 from sparklog.errors import (
     CorruptMetadataError,
     ObjectNotFoundError,
+    RootReplacedError,
     SparklogError,
     StorageError,
 )
@@ -297,12 +298,33 @@ def _delete_files(
 def _delete_at(
     coordinator: Coordinator, state: State, broker: int, files: list[RemovedFile]
 ) -> list[SparklogError | None]:
-    """Delete files at a broker; return the error of each, None for those that were deleted."""
-    try:
-        store = check_owned(coordinator, broker, state)
-    except SparklogError as error:
-        return [error for _ in files]
+    """Delete files at a broker; return the error of each, None for those that were deleted.
 
+    Raises RootReplacedError."""
+    outcomes: list[SparklogError | None] = []
+    for first in range(0, len(files), DELETED_TOGETHER):
+        try:
+            store = check_before_deletion(coordinator, broker, state)
+        except RootReplacedError:
+            raise
+        except SparklogError as error:
+            return [*outcomes, *(error for _ in files[first:])]
+        outcomes += _delete_from(store, files[first : first + DELETED_TOGETHER])
+    return outcomes
+
+
+DELETED_TOGETHER = 100
+"""Files that are deleted after one look at the root and the location."""
+
+
+def check_before_deletion(coordinator: Coordinator, broker: int, state: State) -> Store:
+    """Return the store of a broker after checking that the root still has the history that was read, and owns the
+    location: in a root that was restored since, the files may be live. As ``check_owned``; raises RootReplacedError."""
+    coordinator.refresh()
+    return check_owned(coordinator, broker, state)
+
+
+def _delete_from(store: Store, files: list[RemovedFile]) -> list[SparklogError | None]:
     def delete(file: RemovedFile) -> SparklogError | None:
         try:
             store.delete(index_path(file.path))

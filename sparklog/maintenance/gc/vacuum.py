@@ -29,13 +29,21 @@ from typing import NamedTuple
 
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.leases import LEASES, lease_key
-from sparklog.coordinator.ownership import check_all_owned, check_owned
+from sparklog.coordinator.ownership import check_all_owned
 from sparklog.coordinator.removals import end_removals
-from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.errors import InvalidRequestError, RootReplacedError, SparklogError
 from sparklog.log.commits.retired_files import REMOVED
 from sparklog.log.parallel import map_parallel
 from sparklog.maintenance.gc.surplus_replicas import remove_surplus_replicas
-from sparklog.maintenance.gc.sweep import SweepResult, due_files, remove_expired_reader_leases, sweep, why_listed
+from sparklog.maintenance.gc.sweep import (
+    DELETED_TOGETHER,
+    SweepResult,
+    check_before_deletion,
+    due_files,
+    remove_expired_reader_leases,
+    sweep,
+    why_listed,
+)
 from sparklog.maintenance.tables import Tables, tables_of
 from sparklog.monitoring.orphans import (
     DEFAULT_AGE_MS,
@@ -178,14 +186,16 @@ def _vacuum_broker(
         orphans = list(_find_orphans(store, broker, needed, result, scanned))
         if not result.dry_run:
             orphans = _find_unlisted(tables, state, orphans, result)
-            check_owned(coordinator, broker)
-            map_parallel(store.delete, [orphan.path for orphan in orphans], store.parallel_requests)
+            for first in range(0, max(1, len(orphans)), DELETED_TOGETHER):  # looks there also if there are none
+                store = check_before_deletion(coordinator, broker, coordinator.state)
+                paths = [orphan.path for orphan in orphans[first : first + DELETED_TOGETHER]]
+                map_parallel(store.delete, paths, store.parallel_requests)
             result.unfinished += store.remove_unfinished(before_ms)
         result.files += orphans
         surplus = remove_surplus_replicas(coordinator, broker, result.dry_run, result.problems)
         result.files += [GarbageFile(broker, info.key, info.size, NO_REPLICA) for info in surplus]
     except SparklogError as error:
-        if not state.brokers[broker].url:  # the root itself
+        if not state.brokers[broker].url or isinstance(error, RootReplacedError):  # the root itself
             raise
         result.problems.append(f"broker {broker}: {error}")
 
@@ -225,6 +235,7 @@ def _vacuum_root(coordinator: Coordinator, state: State, now_ms: int, older_than
         *_find_old_leases(store, state, now_ms - older_than_ms),
     ]
     if not result.dry_run:
+        coordinator.refresh()  # in a root that was restored since, a listing may be needed: RootReplacedError
         map_parallel(store.delete, [file.path for file in garbage], store.parallel_requests)
         result.reader_leases += remove_expired_reader_leases(store, now_ms, older_than_ms)
     result.files += garbage

@@ -487,14 +487,14 @@ def test_a_late_commit_of_a_client_after_the_gap_is_moved_too(
         cluster.append()
     before = restore(cluster, copy, kept=(8, 9))
     check = cluster.check()
-    delete, late = LocalStore.delete, [commit_key(10)]
+    delete, late = LocalStore.delete_exactly, [commit_key(10)]
 
-    def delete_after_commit(self: LocalStore, key: str) -> None:
+    def delete_after_commit(self: LocalStore, key: str, data: bytes) -> bool:
         if key == commit_key(9) and late:
             (cluster.root / late.pop()).write_bytes(before[commit_key(10)])
-        delete(self, key)
+        return delete(self, key, data)
 
-    monkeypatch.setattr(LocalStore, "delete", delete_after_commit)
+    monkeypatch.setattr(LocalStore, "delete_exactly", delete_after_commit)
     repair_cluster(check)
     assert not late
     assert set(kept_commits(cluster)) == {before[commit_key(version)] for version in (8, 9, 10)}
