@@ -99,7 +99,7 @@ class MemoryStore(Store):
     def delete_exactly(self, key: str, data: bytes) -> bool:
         name = self._folder + validate_key(key)
         with self.space.lock.held:
-            if self.space.objects.get(name, (b"",))[0] == data:
+            if self.space.objects.get(name, (None,))[0] == data:
                 del self.space.objects[name]
         return True
 

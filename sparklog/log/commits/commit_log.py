@@ -208,6 +208,11 @@ class CommitLog:
         """
         log = cls(store, clock or SystemClock(), ids or RandomIds(), writer, settings=settings)
         log.catch_up()
+        for attempt in range(ATTEMPTS):  # one read proves nothing while a cluster is being created or restored
+            if log.state.version >= 0:
+                return log
+            log.clock.sleep(0.05 * 2**attempt)
+            log.refresh()
         log._check_none_lost()
         if log.state.version < 0:
             raise report_not_created(store)

@@ -89,7 +89,7 @@ def put_back_if_needed(store: Store, key: str, data: bytes | None) -> None:
     Its name may be unique, then nothing else is stored under it. A commit is needed if the next one names it, a
     manifest if it is of the log that is there now; other files do no harm.
     """
-    if data is None or exists(store, key):
+    if data is None or is_boundary_mark(key) or exists(store, key):  # a mark would bind a log that it is not of
         return
     version = commit_version(key)
     if version is not None:
