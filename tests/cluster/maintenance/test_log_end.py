@@ -121,6 +121,7 @@ def test_commits_that_a_mirror_has_are_restored_and_nothing_is_moved(cluster: Da
     before = restore(cluster, copy, kept=(8,))
     for key, data in before.items():
         if not key.startswith("meta/"):
+            (cluster.root / key).parent.mkdir(parents=True, exist_ok=True)
             (cluster.root / key).write_bytes(data)
     assert repaired(cluster, tmp_path / "mirror").left == []
     assert cluster.reopened().state == wanted
@@ -272,6 +273,7 @@ def restored_in_the_wrong_order(cluster: DamagedCluster) -> dict[str, bytes]:
     before = restore(cluster, copy)
     for key, data in before.items():
         if not key.startswith("meta/commits/"):
+            (cluster.root / key).parent.mkdir(parents=True, exist_ok=True)
             (cluster.root / key).parent.mkdir(parents=True, exist_ok=True)
             (cluster.root / key).write_bytes(data)
     return before
@@ -443,6 +445,7 @@ def test_a_gap_that_was_filled_since_the_check_is_left_unchanged(cluster: Damage
     before = restore(cluster, copy, kept=(8,))
     check = cluster.check()
     for key, data in before.items():
+        (cluster.root / key).parent.mkdir(parents=True, exist_ok=True)
         (cluster.root / key).parent.mkdir(parents=True, exist_ok=True)
         (cluster.root / key).write_bytes(data)
     repair_cluster(check)
