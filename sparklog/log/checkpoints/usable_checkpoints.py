@@ -42,7 +42,10 @@ def is_still_of_log(store: Store, manifest: checkpoint.Manifest) -> bool:
 
 def are_commits_replaced(store: Store, manifest: checkpoint.Manifest) -> bool:
     """Return whether commits up to a checkpoint that was read before are replaced in the log that is at the root now:
-    by that checkpoint, or, where newer ones have replaced it, by the newest. Raises StorageError, CorruptMetadataError."""
+    by that checkpoint, or, where newer ones have replaced it, by the newest.
+
+    Raises StorageError, CorruptMetadataError.
+    """
     if is_still_there(store, manifest):
         return is_of_log(store, manifest)
     newest = checkpoint.read_newest_listed(store)
