@@ -40,6 +40,18 @@ def is_still_of_log(store: Store, manifest: checkpoint.Manifest) -> bool:
     return is_still_there(store, manifest) and is_of_log(store, manifest)
 
 
+def are_commits_replaced(store: Store, manifest: checkpoint.Manifest) -> bool:
+    """Return whether commits up to a checkpoint that was read before are replaced in the log that is at the root now:
+    by that checkpoint, or, where newer ones have replaced it, by the newest.
+
+    Raises StorageError, CorruptMetadataError.
+    """
+    if is_still_there(store, manifest):
+        return is_of_log(store, manifest)
+    newest = checkpoint.read_newest_listed(store)
+    return newest is not None and newest.version >= manifest.version and is_of_log(store, newest)
+
+
 def is_still_there(store: Store, manifest: checkpoint.Manifest) -> bool:
     """Return whether a checkpoint that was read before is still at the root, of whatever log. Raises StorageError."""
     try:

@@ -41,7 +41,7 @@ from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.errors import CorruptMetadataError, ObjectNotFoundError
 from sparklog.log.checkpoints import checkpoint
 from sparklog.log.checkpoints.lists import ListCache
-from sparklog.log.checkpoints.usable_checkpoints import is_of_log, is_still_of_log
+from sparklog.log.checkpoints.usable_checkpoints import are_commits_replaced, is_of_log, is_still_of_log
 from sparklog.log.commits.removal import Holds, advance_boundary, delete_while
 from sparklog.log.layout import (
     ACTIONS,
@@ -101,7 +101,7 @@ def clean_up(store: Store, clock: Times, configs: Mapping[str, str], settings: L
     if not is_of_log(store, newest):  # as of a mirror's former root: it replaces none of these commits
         why = f"no commits are removed: the checkpoint {newest.version} is not of this log; the next one replaces it"
         return CleanUp(current.boundary, 0, 0, why)
-    holds = partial(is_still_of_log, store, newest)
+    holds = partial(are_commits_replaced, store, newest)
     oldest = min(
         (commit.version for commit in stored if commit.version > current.boundary), default=current.boundary + 1
     )
@@ -161,7 +161,7 @@ def remove_some_commits(
     Returns how many. Three small reads if none is due. Raises StorageError, CorruptMetadataError.
     """
     current = read_boundary_file(store)
-    holds = partial(is_still_of_log, store, newest)
+    holds = partial(are_commits_replaced, store, newest)
     start = current.boundary + 1
     most = current.boundary + settings.commits_removed_inline
     for end in _steps(start, min(newest.version - settings.min_commits_kept, most)):

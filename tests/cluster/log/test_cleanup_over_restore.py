@@ -16,6 +16,7 @@ from sparklog.log.checkpoints import checkpoint
 from sparklog.log.commits import cleanup
 from sparklog.log.layout import (
     CHECKPOINTS,
+    COMMITS,
     Boundary,
     is_boundary_mark,
     manifest_version,
@@ -122,6 +123,26 @@ def test_a_root_that_is_restored_at_any_step_of_a_removal_loses_nothing(run: Run
         assert values(opened) == restored.acknowledged, f"{step} {call}"
         append(opened, b"more")
         assert values(open_cluster(restored.store, clock=restored.clock)) == [*restored.acknowledged, b"more"]
+
+
+@pytest.mark.parametrize("run", [remove_commits, remove_inline])
+def test_a_removal_goes_on_when_newer_checkpoints_have_replaced_its_own(run: Run) -> None:
+    restored = Restored(has_checkpoint=False)
+    newest = checkpoint.read_newest_listed(restored.store)
+    assert newest is not None
+
+    def before(number: int, call: Call) -> None:
+        if call.key.startswith(COMMITS) and call.operation == "delete" and restored.store in writing:
+            writing.clear()
+            append(restored.root, b"more")
+            restored.root.log.write_checkpoint()
+            restored.store.delete(checkpoint.manifest_key(newest))
+
+    writing = [restored.store]
+    run(FaultyStore(restored.store, before=before), restored.clock)
+    assert not writing
+    assert min(stored(restored.store), default=99) > 2
+    assert len(values(open_cluster(restored.store, clock=restored.clock))) == 11
 
 
 def test_a_boundary_that_was_set_in_a_restored_root_is_taken_back() -> None:
