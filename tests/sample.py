@@ -16,12 +16,15 @@ EVERY = 5
 FEWEST_EXAMPLES = 10
 WHOLE = bool(os.environ.get("SPARKLOG_EVERY_FAULT"))
 
+STRIDE = 1 if WHOLE else EVERY
+"""From one step to try to the next, where only the last one shows how many there are."""
+
 Point = TypeVar("Point")
 
 
 def chosen(points: Iterable[Point]) -> list[Point]:
     """Return the points to try, in order."""
-    return list(points)[:: 1 if WHOLE else EVERY]
+    return list(points)[::STRIDE]
 
 
 def examples(count: int = 100) -> int:

@@ -36,6 +36,7 @@ from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import Call, CountingStore, FaultyStore
 from tests.cluster.maintenance.replicas import TOPIC, Replicas
 from tests.controllers import check_once
+from tests.sample import STRIDE
 
 
 def with_mirror(tmp_path: Path) -> tuple[Replicas, Store]:
@@ -114,6 +115,7 @@ def restored_meanwhile(tmp_path: Path, backup: Path, number: int) -> bool:
     return len(calls) > number
 
 
+@pytest.mark.sampled
 def test_a_mirror_never_has_commits_of_two_histories(tmp_path: Path) -> None:
     number = 0
     while True:
@@ -134,7 +136,7 @@ def test_a_mirror_never_has_commits_of_two_histories(tmp_path: Path) -> None:
         (folder / "root").rename(folder / "lost")
         promote(target.root, str(folder / "root"), force=True)
         assert open_cluster(target.root).state.version <= version + 2  # and so of the former history
-        number += 1
+        number += STRIDE
     assert number >= 10
 
 

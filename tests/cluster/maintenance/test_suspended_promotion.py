@@ -32,6 +32,7 @@ from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import Call, FaultyStore
 from sparklog.testing.substitutes import substituted
 from tests.cluster.maintenance.replicas import Replicas
+from tests.sample import STRIDE
 
 
 class Promotion:
@@ -93,6 +94,7 @@ def has_created(call: Call, key: str) -> bool:
     return call.operation == "put_if_absent" and call.key.startswith(key)
 
 
+@pytest.mark.sampled
 def test_the_old_root_keeps_what_it_acknowledged_and_stays_in_use(tmp_path: Path) -> None:
     number = 0
     while True:
@@ -100,7 +102,7 @@ def test_the_old_root_keeps_what_it_acknowledged_and_stays_in_use(tmp_path: Path
         promotion = Promotion(tmp_path / str(number), number, returns=number % 2 == 0)
         if not promotion.was_suspended:
             break
-        number += 1
+        number += STRIDE
         if not promotion.had_looked:  # it was begun, as far as storage can tell, after the take-over
             continue
         try:
