@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -147,8 +147,11 @@ class LifeStore(FaultyStore):
 class _Shared:
     """In place of the table of shared coordinators: each simulated process has its own."""
 
-    def locked(self) -> AbstractContextManager[dict[object, Any]]:
-        return nullcontext(_current().life.shared)
+    held = nullcontext()
+
+    @property
+    def entries(self) -> dict[object, Any]:
+        return _current().life.shared
 
 
 _worlds: list[World] = []

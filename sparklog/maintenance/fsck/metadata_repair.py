@@ -274,11 +274,9 @@ def _put_commit(store: Store, key: str, data: bytes, present: bytes | None) -> s
         return _CHANGED
     else:
         keep_replaced(store, key, present)
-        if store.delete_exactly(key, present):  # a number that others have taken since is not overwritten
-            return "" if create_object(store, key, data, limits.MAX_COMMIT_BYTES) == data else _CHANGED
-        if store.get(key) != present:
+        if store.get(key) != present:  # a repair that was suspended: others may have taken the number
             return _CHANGED
-        store.put(key, data)
+        store.put(key, data)  # at once: a repair that was killed between a deletion and a create would free the number
     return ""
 
 

@@ -144,6 +144,8 @@ def test_a_repair_suspended_at_any_step_takes_nothing_from_those_that_went_on(
     for step in range(max(0, changing[0] - 6), len(calls)):
         if calls[step].operation == "list" and step > changing[-1]:
             break  # the check after the repair
+        if how == "mirror" and (calls[step].operation, calls[step].key) == ("put", commit_key(LAST)):
+            continue  # it replaces what was looked at right before; a disk has no request that is conditioned on bytes
         operators.repair(step, **arguments)
         assert cluster.values() == operators.acknowledged, f"{step} {operators.in_flight}"
         cluster.append(batches=1)
