@@ -80,6 +80,7 @@ def started(environment: Mapping[str, str] | None = None) -> Iterator[Standalone
     variables = {
         **(environment or {}),
         "SPARK_LOCAL_IP": HOST,
+        "SPARK_LOCAL_DIRS": str(home / "local"),  # workers that are killed leave them
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     }
