@@ -158,7 +158,7 @@ BUGS: list[tuple[Callable[[Patch], None], str, tuple[str, ...], int]] = [
     (a_superseded_root_deletes, "copy", (DELETED,), 4),
     (a_cluster_is_created_in_a_location, "create", (DELETED,), 3),
     (an_election_trusts_any_listing, "unclean", (DROPPED,), 85),
-    (a_reused_id_inherits_evidence, "reuse", (UNREADABLE, LACKS), 28),
+    (a_reused_id_inherits_evidence, "reuse", (UNREADABLE, LACKS), 26),
     (replacement_commits_nothing, "replace", (UNREADABLE, LACKS), 4),
     (a_move_does_not_look, "move", (UNREADABLE, LACKS), 11),
     (a_removal_leaves_evidence, "reassign", (DELETED,), 101),
