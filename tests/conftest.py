@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import signal
+from collections.abc import Generator
 from contextlib import suppress
 
 import pytest
@@ -48,7 +49,7 @@ ELSEWHERE = {
 # folder -> command that runs its tests, where another leaves it out
 FOLDERS = {"tests/crash": "make test-crash", "tests/simulation": "make test-crash"}
 
-# folders of tests/ with the longest tests
+# folders of tests/ with the longest tests, whose faults are counted for the summary of a run
 LONGEST = ("crash", "simulation", "interrupts")
 
 
@@ -62,6 +63,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("sampled")
     order = {folder: number for number, folder in enumerate(LONGEST)}
     items.sort(key=lambda item: min(order.get(part, len(order)) for part in item.path.parts))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    if not set(LONGEST).intersection(item.path.parts):
+        return (yield)
+    from tests.injected import counted  # here: coverage does not see what is imported before it starts
+
+    with counted(item):
+        return (yield)
 
 
 def pytest_collection_finish() -> None:
@@ -87,7 +98,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     points = sum(value for report in reports for name, value in report.user_properties if name == "points")
     if points:
         terminalreporter.write_line(f"tried {points:,} points: steps of operations × what a storage's client can show")
-    from tests.injected import lines  # here: coverage does not see what is imported before it starts
+    from tests.injected import lines
 
     for line in lines(reports):
         terminalreporter.write_line(line)

@@ -1,6 +1,6 @@
 """Counts the faults that tests inject, by kind, for the summary of a run: no kind gets lost unnoticed.
 
-    with counted(item): ...           # pytest_runtest_call of tests/crash and tests/simulation
+    with counted(item): ...           # pytest_runtest_call of some folders (tests/conftest.py)
     lines(reports)                    # pytest_terminal_summary
 
 Not for: which kinds there are (``sparklog.testing.faults``), and which of them a test has to meet (that test).

@@ -72,7 +72,7 @@ def producers(cluster: Coordinator) -> Iterator[list[subprocess.Popen[str]]]:
 
 
 def acknowledge(producer: subprocess.Popen[str], records: int) -> int:
-    """Wait for so many acknowledgements; return the highest offset in topic t."""
+    """Wait until this many records are acknowledged; return the highest offset in topic t."""
     assert producer.stdout is not None
     return max(int(producer.stdout.readline().split()[1]) for _ in range(records))
 

@@ -1,13 +1,9 @@
-"""For every simulation: an actor is one greenlet, and background threads of the code under test run within it. Faults
-are counted for the summary of the run."""
+"""For every simulation: an actor is one greenlet, and background threads of the code under test run within it."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
-
 import pytest
 
-from tests.injected import counted
 from tests.simulation import locations
 from tests.simulation.scheduler import run_without_threads
 
@@ -16,9 +12,3 @@ from tests.simulation.scheduler import run_without_threads
 def _without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     run_without_threads(monkeypatch)
     locations.install(monkeypatch)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    with counted(item):
-        return (yield)
