@@ -250,8 +250,8 @@ class TakenOver(NamedTuple):
 def take_over(coordinator: Coordinator, force: bool = False) -> TakenOver:
     """Make this root the owner of all locations of its brokers, in the next epoch.
 
-    It ends with a commit that fences all files begun so far: another root may have deleted some of them. As whoever
-    closes a root looks at its epoch before, nobody of a lower epoch closes it from then on.
+    Its last step is a commit that fences all files begun before it, since another root may have deleted some of them.
+    A process that closes a root reads that root's epoch first: from this commit on, none of a lower epoch closes it.
 
     Raises PolicyViolationError if the present owner of a location is another root that answers, unless ``force``d;
     ClusterMovedError if this root is closed, also meanwhile; and StorageError if it does not answer.

@@ -35,8 +35,7 @@ def shared_cluster(root: str, storage_options: Mapping[str, object] | None = Non
     """
     store = open_store(root, storage_options)
     with coordinators.held:
-        entries = coordinators.entries
-        shared = entries.setdefault((store.root, repr(sorted((storage_options or {}).items()))), _Shared())
+        shared = coordinators.entries.setdefault((store.root, repr(sorted((storage_options or {}).items()))), _Shared())
     with shared.lock:
         coordinator = shared.coordinator
         if coordinator is None or read_cluster_file(store).cluster_id != coordinator.state.cluster_id:

@@ -56,8 +56,7 @@ def require_conditional_writes(store: Store, ids: Ids) -> None:
         if not endpoint:
             return
         with _passed.held:
-            passed = _passed.entries
-            if (store.root, endpoint) in passed:
+            if (store.root, endpoint) in _passed.entries:
                 return
         key = f"{PROBED}{hashlib.sha256(endpoint.encode()).hexdigest()[:32]}.json"
         if not _has_passed(store, key):
@@ -68,8 +67,7 @@ def require_conditional_writes(store: Store, ids: Ids) -> None:
         not_written(error)
         raise
     with _passed.held:
-        passed = _passed.entries
-        passed[store.root, endpoint] = True
+        _passed.entries[store.root, endpoint] = True
 
 
 def probe_conditional_writes(store: Store, ids: Ids) -> None:

@@ -146,5 +146,4 @@ _process_locks: ProcessTable[str, threading.Lock] = ProcessTable()
 
 def _lock_of_process(path: str) -> threading.Lock:
     with _process_locks.held:
-        locks = _process_locks.entries
-        return locks.setdefault(path, threading.Lock())
+        return _process_locks.entries.setdefault(path, threading.Lock())

@@ -133,7 +133,7 @@ def clean_up(store: Store, clock: Times, configs: Mapping[str, str], settings: L
     removed = [commit.version for commit in stored if commit.version <= boundary.boundary]
     deleted = delete_while(store, map(commit_key, removed), holds)
     if deleted < len(removed):
-        why = f"the checkpoint {newest.version}, which replaces them, is no longer at the root"
+        why = f"the root no longer has the checkpoint {newest.version} that replaces them"
         return CleanUp(boundary.boundary, deleted, 0, f"the removal of commits was stopped: {why}")
     _delete_actions(store, boundary.boundary, holds)
     kept_by = _describe_rewritten(kept, len(due), last_due, stored_before_ms)

@@ -27,16 +27,13 @@ from sparklog.coordinator.ownership import check_owned
 from sparklog.coordinator.removals import may_repeat_requests, note_removal
 from sparklog.errors import BrokerNotAvailableError
 from sparklog.log.parallel import map_parallel
-from sparklog.maintenance.gc.sweep import why_listed
+from sparklog.maintenance.gc.sweep import DELETED_TOGETHER, why_listed
 from sparklog.maintenance.tables import Tables, tables_of
 from sparklog.protocol.decide.brokers import find_broker
 from sparklog.protocol.decide.locations import Removal, begin_removal, end_removal, may_remove
 from sparklog.protocol.file_names import log_path_of
 from sparklog.store.base import ObjectInfo, Store
 from sparklog.types import TopicPartition
-
-FILES_PER_CHECK = 100
-"""Files that are deleted before the removal checks again that it may continue."""
 
 
 def remove_surplus_replicas(
@@ -79,11 +76,11 @@ def _delete(
     coordinator: Coordinator, store: Store, removal: Removal, surplus: list[ObjectInfo]
 ) -> Iterator[list[ObjectInfo]]:
     """Delete these copies while the removal may continue; yield each batch before it is deleted."""
-    for start in range(0, len(surplus), FILES_PER_CHECK):
+    for start in range(0, len(surplus), DELETED_TOGETHER):
         if not may_remove(coordinator.refresh(), removal):
             return
         check_owned(coordinator, removal.broker)
-        batch = surplus[start : start + FILES_PER_CHECK]
+        batch = surplus[start : start + DELETED_TOGETHER]
         yield batch
         map_parallel(store.delete, [info.key for info in batch], store.parallel_requests)
 

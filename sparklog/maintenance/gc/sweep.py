@@ -46,6 +46,9 @@ from sparklog.protocol.state import State
 from sparklog.retry import retry_read
 from sparklog.store.base import Store
 
+DELETED_TOGETHER = 100
+"""Files that are deleted before it is checked again that this may go on."""
+
 LISTINGS_PER_COMMIT = 100
 """Listings that one commit reports as done; the most that an interrupted sweep has to repeat."""
 
@@ -311,10 +314,6 @@ def _delete_at(
             return [*outcomes, *(error for _ in files[first:])]
         outcomes += _delete_from(store, files[first : first + DELETED_TOGETHER])
     return outcomes
-
-
-DELETED_TOGETHER = 100
-"""Files that are deleted after one look at the root and the location."""
 
 
 def check_before_deletion(coordinator: Coordinator, broker: int, state: State) -> Store:

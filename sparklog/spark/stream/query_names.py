@@ -158,8 +158,7 @@ def listen(session: SparkSession) -> None:
 def deliver_events() -> None:
     """Wait until Spark has delivered the events of this process's queries, at most ``EVENTS_MS``. Best effort."""
     with _listening.held:
-        sessions = _listening.entries
-        is_listening = bool(sessions)
+        is_listening = bool(_listening.entries)
     context = SparkContext._active_spark_context
     if is_listening and context is not None:
         try:
@@ -170,11 +169,9 @@ def deliver_events() -> None:
 
 def stop_listening() -> None:
     """Remove the listeners of all sessions, so that Spark calls no process that has ended. Best effort."""
-    deliver_events()
     with _listening.held:
-        sessions = _listening.entries
-        listeners = list(sessions.values())
-        sessions.clear()
+        listeners = list(_listening.entries.values())
+        _listening.entries.clear()
     for listener in listeners:
         try:
             listener.session.streams.removeListener(listener)
@@ -182,6 +179,6 @@ def stop_listening() -> None:
             logger.debug("a listener stays in a session that has ended: %s", error)
 
 
-# Python from 3.12 on starts no thread in functions of atexit, and a call of Spark's may need one.
-getattr(threading, "_register_atexit", atexit.register)(deliver_events)
 atexit.register(stop_listening)
+# Runs before that. From Python 3.12 on, functions of atexit cannot start a thread, and a call of Spark's may need one.
+getattr(threading, "_register_atexit", atexit.register)(deliver_events)

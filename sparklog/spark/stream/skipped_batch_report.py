@@ -68,8 +68,7 @@ def report(run_id: str, batch_id: int) -> None:
 
 def _repeated(run_id: str, batch_id: int) -> WrittenBefore | None:
     with _before.held:
-        runs = _before.entries
-        last = runs.get(run_id)
+        last = _before.entries.get(run_id)
     return None if last is None or batch_id > last.batch_id else last
 
 

@@ -1,4 +1,4 @@
-"""Offsets of what is no longer there: a topic that was created again, an earlier membership."""
+"""Stale offsets are not committed: those of a topic that was created again since, or of an earlier membership."""
 
 from __future__ import annotations
 

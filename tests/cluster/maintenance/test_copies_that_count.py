@@ -341,7 +341,7 @@ def test_a_removal_that_was_suspended_deletes_no_live_file_of_a_broker_that_is_r
 
 
 def test_a_broker_that_is_registered_anew_stops_a_removal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(surplus_replicas, "FILES_PER_CHECK", 2)
+    monkeypatch.setattr(surplus_replicas, "DELETED_TOGETHER", 2)
     replicas = Replicas(tmp_path)
     replicas.produce(3)
     reassign(replicas.cluster, {(TOPIC, 0): [2]}, InProcess())

@@ -97,7 +97,7 @@ def test_a_mirror_continues_after_removed_commits(tmp_path: Path) -> None:
 
 def restored_meanwhile(tmp_path: Path, backup: Path, number: int) -> bool:
     """Mirror a root that has gone on; before the ``number``-th call to the mirror, restore the root from a backup, and
-    let new clients write more. Return whether there were so many calls."""
+    let new clients write more. Return whether the pass made that call."""
     replicas = Replicas.__new__(Replicas)
     replicas.sent = {0: []}
     calls: list[Call] = []

@@ -82,13 +82,14 @@ class GroupSource:
 
     def raise_unreadable(self) -> None:
         """Raise the error of a partition that was set aside, if any; complain of those of further ones."""
-        for error in list(self._unreadable.values())[1:]:
+        errors = list(self._unreadable.values())
+        for error in errors[1:]:
             complain(f"{error}")
-        for error in self._unreadable.values():
-            raise error
+        if errors:
+            raise errors[0]
 
     def _set_aside(self, error: SparklogError) -> None:
-        """Read the other partitions first. Raises the error if it is not one of a partition."""
+        """Pause the partition that an error names, to read the others first. Raises an error that names none."""
         if error.topic is None or error.partition is None:
             raise error
         partition = TopicPartition(str(error.topic), int(error.partition))
