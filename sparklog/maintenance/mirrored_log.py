@@ -30,7 +30,7 @@ from sparklog.log.layout import (
 )
 from sparklog.protocol.commit_bytes import decode_commit
 from sparklog.protocol.commits import MoveCluster, commit_key
-from sparklog.store.base import BytesLike, InputFile, ObjectInfo, OutputFile, Store
+from sparklog.store.base import BytesLike, Deleted, InputFile, ObjectInfo, OutputFile, Store
 
 
 def closed_for(mirror: Store) -> str:
@@ -97,7 +97,7 @@ class MirrorAsRoot(Store):
     def endpoint_to_probe(self) -> str:
         return self._mirror.endpoint_to_probe
 
-    def delete_exactly(self, key: str, data: bytes) -> bool:
+    def delete_exactly(self, key: str, data: bytes) -> Deleted:
         return self._mirror.delete_exactly(key, data)
 
     def get(self, key: str, max_bytes: int | None = None) -> bytes:

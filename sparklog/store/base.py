@@ -25,6 +25,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from enum import IntEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
@@ -49,6 +50,16 @@ TEMPORARY_PREFIX = ".tmp-"
 
 LOCK_NAME = ".lock"
 """File name of the advisory lock. Like a temporary name it is not a valid key and is never listed."""
+
+
+class Deleted(IntEnum):
+    """What ``Store.delete_exactly`` did. True if the object certainly does not exist."""
+
+    NO = 0
+    """nothing: it may exist"""
+    BEFORE = 1
+    """nothing: it did not exist, or the key is another object's"""
+    NOW = 2
 
 
 class ObjectInfo(NamedTuple):
@@ -291,12 +302,12 @@ class Store(Protocol):
         """Delete the object if it exists. The client may send the request twice, the second one a minute later: not for
         a name that may be used again."""
 
-    def delete_exactly(self, key: str, data: bytes) -> bool:
-        """Delete the object if it has exactly these bytes; return whether it certainly does not exist (any more).
+    def delete_exactly(self, key: str, data: bytes) -> Deleted:
+        """Delete the object if it has exactly these bytes; return what was done.
 
         Never deletes other bytes, however often and late a request is served. A storage that cannot ensure that, as is
-        assumed here, deletes nothing and returns False. Raises ``StorageError``."""
-        return False
+        assumed here, deletes nothing and returns ``NO``. Raises ``StorageError``."""
+        return Deleted.NO
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """Yield every object below a folder, recursively, ordered by the bytes of its key.

@@ -49,6 +49,7 @@ from sparklog.store.base import (
     LOCK_NAME,
     TEMPORARY_PREFIX,
     BytesLike,
+    Deleted,
     ObjectInfo,
     OutputFile,
     Store,
@@ -170,15 +171,13 @@ class LocalStore(Store):
             if error.errno not in (errno.ENOENT, errno.ENOTDIR):
                 raise translate_os_error(error, "delete", path) from error
 
-    def delete_exactly(self, key: str, data: bytes) -> bool:
+    def delete_exactly(self, key: str, data: bytes) -> Deleted:
         path = self._base + validate_key(key)
         if not os.path.lexists(path):
-            return True
+            return Deleted.BEFORE
         if not is_local_disk(path):  # a mount may send the request again, after the name was used again
-            return False
-        if self._has_bytes(path, data):
-            self._take_away(path, data)
-        return True
+            return Deleted.NO
+        return self._take_away(path, data) if self._has_bytes(path, data) else Deleted.BEFORE
 
     def _has_bytes(self, path: str, data: bytes) -> bool:
         try:
@@ -186,7 +185,7 @@ class LocalStore(Store):
         except (ObjectNotFoundError, CorruptMetadataError):  # the latter: longer, so another object
             return False
 
-    def _take_away(self, path: str, data: bytes) -> None:
+    def _take_away(self, path: str, data: bytes) -> Deleted:
         """Delete a file if it still has these bytes, after it got a name that nobody uses: what is compared is what is
         deleted, also by a process that was suspended in between. Another object gets its name back."""
         if self._required is not None and self._required.fields:
@@ -195,13 +194,15 @@ class LocalStore(Store):
         try:
             os.rename(path, taken)
         except FileNotFoundError:
-            return
+            return Deleted.BEFORE
         except OSError as error:
             raise translate_os_error(error, "delete", path) from error
-        if not self._has_bytes(taken, data):
+        is_other = not self._has_bytes(taken, data)
+        if is_other:
             _link(taken, path)  # an error leaves it there: it is the only copy
             _sync_folder_of(path)
         _remove_quietly(taken)
+        return Deleted.BEFORE if is_other else Deleted.NOW
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         return _walk(self._base, validate_prefix(prefix))

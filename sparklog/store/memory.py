@@ -20,6 +20,7 @@ from sparklog.errors import ObjectExistsError, ObjectNotFoundError
 from sparklog.store.base import (
     BufferFile,
     BytesLike,
+    Deleted,
     ObjectInfo,
     Store,
     StreamedFile,
@@ -96,12 +97,13 @@ class MemoryStore(Store):
         with self.space.lock.held:
             self.space.objects.pop(name, None)
 
-    def delete_exactly(self, key: str, data: bytes) -> bool:
+    def delete_exactly(self, key: str, data: bytes) -> Deleted:
         name = self._folder + validate_key(key)
         with self.space.lock.held:
-            if self.space.objects.get(name, (None,))[0] == data:
-                del self.space.objects[name]
-        return True
+            if self.space.objects.get(name, (None,))[0] != data:
+                return Deleted.BEFORE
+            del self.space.objects[name]
+            return Deleted.NOW
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         start = self._folder + validate_prefix(prefix)

@@ -51,7 +51,7 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 
 from sparklog.errors import ObjectNotFoundError, StorageError, StorageUnavailableError
-from sparklog.store.base import BytesLike, InputFile, ObjectInfo, OutputFile, Store
+from sparklog.store.base import BytesLike, Deleted, InputFile, ObjectInfo, OutputFile, Store
 from sparklog.testing.faults import (
     DONE,
     HALF,
@@ -273,8 +273,10 @@ class FaultyStore(Store):
     def delete(self, key: str) -> None:
         self._step(Call("delete", key), lambda: self._store.delete(key))
 
-    def delete_exactly(self, key: str, data: bytes) -> bool:
-        return self._step(Call("delete", key), lambda: self._store.delete_exactly(key, data))
+    def delete_exactly(self, key: str, data: bytes) -> Deleted:
+        # Only a local disk does it, which sends no request again later.
+        effect = partial(self._store.delete_exactly, key, data)
+        return self._step(Call("delete", key), effect, late=lambda: lambda: None)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         found = self._step(Call("list", prefix), lambda: tuple(self._store.list(prefix)))

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from copy import copy
 
 from sparklog.errors import ObjectNotFoundError, StorageError, StorageUnavailableError
-from sparklog.store.base import BytesLike, InputFile, ObjectInfo, OutputFile, Store
+from sparklog.store.base import BytesLike, Deleted, InputFile, ObjectInfo, OutputFile, Store
 from sparklog.store.memory import MemoryStore
 
 _folders = itertools.count()
@@ -128,7 +128,7 @@ class MountPoint(Store):
     def delete(self, key: str) -> None:
         (self._to_change(key, "deleted") if self._fields else self._at_call()).delete(key)
 
-    def delete_exactly(self, key: str, data: bytes) -> bool:
+    def delete_exactly(self, key: str, data: bytes) -> Deleted:
         return self._at_call().delete_exactly(key, data)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:

@@ -17,9 +17,16 @@ from sparklog.client.producer.batch_files import PartitionRun, write_files
 from sparklog.client.producer.record_accumulator import PendingBatch
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.controller import LEASE_KEY, Controller
-from sparklog.errors import CommitConflictError, IndeterminateCommitError, StorageUnavailableError
+from sparklog.errors import (
+    CommitConflictError,
+    CorruptMetadataError,
+    IndeterminateCommitError,
+    StorageUnavailableError,
+)
 from sparklog.format.schema import columns_present, record_schema
 from sparklog.log.commits.cleanup import clean_up
+from sparklog.log.layout import commit_version
+from sparklog.maintenance.fsck.metadata_repair import end_log_at
 from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.gc.vacuum import vacuum
 from sparklog.maintenance.mirror import mirror
@@ -265,6 +272,20 @@ class Mirror(Service):
             if world.busy:
                 mirror(world.life.store(ROOT), world.life.store(self.url), world.simulation.clock)
                 world.counts["mirrored"] += 1
+
+
+def take_out_commit_of_killed(world: World) -> None:
+    """Do what docs/repair.md says where a client of a root that was restored since was killed, or is still waiting,
+    between its commit and its look at the one before."""
+    try:
+        world.later()
+    except CorruptMetadataError as error:
+        version = commit_version((error.path or "").removeprefix(f"{world.root_url}/"))
+        if version is None or not world.counts["killed"] + world.counts["never answered"]:
+            raise
+        repairs = list(end_log_at(world.truth.root.disk, version - 1))
+        assert all(repair.done for repair in repairs), repairs
+        world.counts["log ended"] += 1
 
 
 def bring_up(world: World) -> None:

@@ -17,6 +17,7 @@ from functools import partial
 from sparklog.client.producer.batch_files import PartitionRun, write_files
 from sparklog.coordinator import create_cluster
 from sparklog.coordinator.brokers import add_broker, cordon_broker, move_broker, remove_broker, replace_location
+from sparklog.coordinator.ownership import take_over
 from sparklog.coordinator.unclean_election import UncleanSearch
 from sparklog.ids import SeededIds
 from sparklog.maintenance.gc.vacuum import vacuum
@@ -356,7 +357,7 @@ def promote_the_other(world: World) -> None:
 def _promote(world: World, url: str, force: bool) -> None:
     simulation = world.simulation
     if force:
-        world.truth.forcing.add(url)
+        world.truth.force(url)
     promote(url, ROOT, None, force, simulation.clock, simulation.ids())
 
 
@@ -367,9 +368,9 @@ def force_promotion(world: World) -> None:
     if unmounted:
         world.simulation.step("unmount the root")
         world.point(ROOT).unmount()
-    world.truth.forcing.add(M1)
     for _ in range(TRIES):
         done = False
+        world.truth.force(M1)
         with failing(world, "force"):
             world.life.unreachable = set() if unmounted else {ROOT}
             promote(M1, ROOT, None, True, world.simulation.clock, world.simulation.ids())
@@ -404,6 +405,22 @@ def restore_root(world: World) -> None:
         objects.update({key: stored for key, stored in kept[url].items() if key not in objects})
     world.truth.restored(world.home(ROOT), former)
     world.counts["restored"] += 1
+    if world.random.random() < 0.7:
+        world.pause(world.random.choice((1, 100, 600)))
+        repeat(world, "take over", lambda: take_over(world.open_at(ROOT)))
+
+
+def continue_at_root(world: World) -> None:
+    """Give a forced promotion up, which may hang, and continue at the old root."""
+    world.pause(world.random.choice((600, 1500, 3000)))
+    world.simulation.step("mount the root")
+    world.point(ROOT).mount(world.home(ROOT))
+
+    def continue_there() -> None:
+        take_over(world.open_at(ROOT), force=True)
+        world.truth.continued(world.home(ROOT))
+
+    repeat(world, "continue", continue_there)
 
 
 def use_copy(world: World) -> None:
@@ -462,6 +479,7 @@ LOCATION_THEMES: dict[str, tuple[Callable[[World], None], ...]] = {
 ROOT_THEMES: dict[str, tuple[Callable[[World], None], ...]] = {
     "promote": (promote_mirrors, promote_the_other),
     "force": (force_promotion,),
+    "continue": (force_promotion, continue_at_root),
     "restore": (restore_root,),
     "copy": (use_copy,),
     "create": (create_in_location,),

@@ -84,6 +84,8 @@ class Disk(MemoryStore):
         super().__init__(name, clock)  # type: ignore[arg-type]
         self.name = name
         self.emptied: set[str] = set()
+        self.deleted: set[str] = set()
+        """Data files that a process deleted."""
 
     def __repr__(self) -> str:
         return self.name
@@ -146,6 +148,8 @@ class Root:
         self.newest = newest
         self.data_disk = data_disk
         self.in_force = True
+        self.continues = False
+        """Whether it took over since the last promotion began: that one may not replace it."""
         self.forced = False
         """Whether it was superseded by a forced promotion: what it still accepts is lost."""
 
@@ -287,6 +291,7 @@ class Truth:
             self._commit_deleted(disk, key)
         if not is_data_file(key):
             return
+        disk.deleted.add(key)
         path = log_path_of(key)
         for root in self.roots:
             if root.in_force:
@@ -317,6 +322,11 @@ class Truth:
         if read_cluster_file(disk).cluster_id != cluster_id or not former:
             return
         old = former[-1]
+        if old.continues and not old.newest.state.moved_to:  # it goes on until it looks at who owns the locations
+            root = Root(disk, newest, old.data_disk)
+            self.roots.append(root)
+            self._give_up(root, old)
+            return self.follow(disk)
         addresses = [address for address, home in self.home.items() if home is disk]
         moved_to = old.newest.state.moved_to
         forced = bool(self.forcing.intersection(addresses))
@@ -335,6 +345,30 @@ class Truth:
             self._excuse_missing(root)
         self.follow(disk)
         self._check_holders(root, set())
+
+    def force(self, address: str) -> None:
+        """Take note that a forced promotion begins, also of a root that has taken over before."""
+        self.forcing.add(address)
+        for root in self.roots:
+            root.continues = False
+
+    def continued(self, disk: Disk) -> None:
+        """Take note that a root took over again, whose forced promotion was given up: what the new one accepts, if it
+        became a root at all, is lost."""
+        root = next(root for root in self.roots if root.disk is disk)
+        self.seen["continued"] += 1
+        self.forcing.clear()
+        root.in_force, root.continues = True, True
+        for other in self.roots:
+            if other is not root and other.newest.state.cluster_id == root.newest.state.cluster_id:
+                self._give_up(other, root)
+                self._excuse_missing(root)  # the other was the owner meanwhile
+
+    def _give_up(self, other: Root, kept: Root) -> None:
+        """Take note that ``other`` is no root beside one that took over: what it has accepted is there alone."""
+        other.in_force, other.forced = False, True
+        history = kept.newest.history()
+        self.given_up |= {path for (partition, path) in other.newest.history() if (partition, path) not in history}
 
     def _newest_known(self, disk: Disk) -> Version | None:
         """Return the newest version there that a root had: a promoted mirror has commits of its own after it."""
@@ -359,7 +393,8 @@ class Truth:
         """Take note that a root was set back to a snapshot: what was committed since is lost.
 
         ``former`` are the keys that were on its disk. A file among them that was begun in the history that was kept is
-        lost without a trace: the log has the commit that its writer knew. The documents ask to stop writers first.
+        lost without a trace, as is one that maintenance of the former history has deleted anywhere: the log has the
+        commit that its writer knew. The documents ask to stop writers first.
         """
         for root in self.roots:
             if root.disk is disk:
@@ -370,6 +405,9 @@ class Truth:
                 root.newest = newest
                 lost = {key for key in former if is_data_file(key) and key not in disk.space.objects}
                 disk.emptied |= {key for key in lost if begun_at(log_path_of(key)) <= newest.state.version}
+                for home in self.home.values():
+                    gone = map(log_path_of, home.deleted.difference(home.space.objects))
+                    home.emptied |= {path for path in gone if begun_at(path) <= newest.state.version}
                 self._check_holders(root, set())
 
     def emptied(self, disk: Disk) -> None:
@@ -402,6 +440,7 @@ class Truth:
         if state.digest != root.newest.state.digest:
             self.find(OTHER_HISTORY, f"{root.disk}: version {state.version}, not {root.newest.state.version}")
             return
+        self._check_commits(root)
         history = root.newest.history()
         records = {partition: self._read(coordinator, root, partition) for partition in root.newest.live}
         for partition, stored in records.items():
@@ -410,6 +449,17 @@ class Truth:
                 self.find(REPEATED, f"{partition}: {repeated[:3]}")
         for ack in self.acks:
             self._check_ack(ack, history, records)
+
+    def _check_commits(self, root: Root) -> None:
+        """Every commit above the boundary is stored: one that was deleted on a condition may have been put back."""
+        boundary = read_certain_boundary(root.disk)
+        for version in root.newest.ancestors():
+            if version.state.version <= boundary:
+                return
+            key = commit_key(version.state.version)
+            stored = root.disk.space.objects.get(key)
+            if stored is None or stored_digest(stored[0]) != version.state.digest:
+                self.find(COMMIT_GONE, f"{key} of {root.disk}, at the end")
 
     def _check_ack(
         self,

@@ -269,11 +269,11 @@ class World:
         """Open the cluster in the process that runs now: at an address, else where this actor takes it to be."""
         address = url or (ROOT if self.random.random() < 0.2 else self.root_url)
         try:
-            return self._open_at(address)
+            return self.open_at(address)
         except ClusterMovedError:
-            return self._open_at(self.root_url)
+            return self.open_at(self.root_url)
 
-    def _open_at(self, url: str) -> Coordinator:
+    def open_at(self, url: str) -> Coordinator:
         store = self.life.store(url, CLUSTER_KEY)
         log = CommitLog.open(store, self.simulation.clock, self.simulation.ids(), settings=SETTINGS)
         return Coordinator(log)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sparklog.errors import SparklogError
+from sparklog.testing.faulty_store import REPEATED
 from tests.simulation.location_actors import (
     ControllerProcess,
     Job,
@@ -13,15 +14,19 @@ from tests.simulation.location_actors import (
     clean_up_all,
     replicate_all,
     roll_and_sweep,
+    take_out_commit_of_killed,
     vacuum_all,
 )
 from tests.simulation.location_operators import EXCLUSIVE, LOCATION_THEMES, ROOT_THEMES, THEMES, make_other_cluster
 from tests.simulation.location_truth import BRICKED
 from tests.simulation.locations import MIRRORS, World
 
-NEEDED = frozenset({"reassign", "swap", "force", "copy"})
+NEEDED = frozenset({"reassign", "swap", "force", "continue", "copy"})
 """Themes that concern what maintenance deletes."""
 
+
+ROOT_REPLACED = frozenset({"promote", "force", "continue", "restore"})
+"""Themes that concern clean-ups and mirrors."""
 
 LASTING = frozenset({"restore", "reuse", "move", "replace"})
 """Themes that concern files which are begun long before they are committed."""
@@ -58,7 +63,8 @@ def build(seed: int, themes: tuple[str, ...] = ()) -> World:
         world.spawn(f"vacuum-{number}", Service(world, "vacuumed", vacuum_all, 250).work, ends=False)
     if needed or chance.random() < 0.4:
         world.spawn("cron", Service(world, "rolled", roll_and_sweep, 200).work, ends=False)
-    if {"force", "promote"}.intersection(world.themes):
+    # What is on its way at a remote storage when a root is restored in place is lost (``log.commits.removal``).
+    if ROOT_REPLACED.intersection(world.themes) and not ("restore" in world.themes and REPEATED in world.rates):
         world.spawn("clean-up", Service(world, "cleaned up", clean_up_all, 200).work, ends=False)
         for url in MIRRORS:
             world.spawn(f"mirror-{url[-2:]}", Mirror(world, url, 100).work, ends=False)
@@ -72,6 +78,8 @@ def simulate(seed: int, themes: tuple[str, ...] = ()) -> World:
         world.run()
         world.sound()
         try:
+            if world.counts["restored"]:
+                take_out_commit_of_killed(world)
             bring_up(world)
             world.truth.check_end(world.later(60))
         except SparklogError as error:

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from sparklog.coordinator import begun_files, broker_stores, ownership, unclean_election
+from sparklog.coordinator import begun_files, broker_stores, closed_root, ownership, unclean_election
 from sparklog.coordinator import coordinator as coordinating
 from sparklog.errors import ObjectNotFoundError, SparklogError
+from sparklog.log.commits import cleanup
+from sparklog.log.commits.removal import delete_while
 from sparklog.maintenance import promotion
 from sparklog.maintenance.gc import surplus_replicas
 from sparklog.protocol.commits import ChangeBroker
@@ -23,13 +25,16 @@ from sparklog.protocol.decide.locations import Move
 from sparklog.protocol.decide.ownership import Ownership
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import State
-from sparklog.store.base import Store
+from sparklog.store.base import Deleted, Store
 from sparklog.store.location import open_location
 from tests.simulation.location_truth import (
+    BRICKED,
     COMMIT_GONE,
     DELETED,
     DROPPED,
     LACKS,
+    LOST,
+    OTHER_HISTORY,
     TWO_ROOTS,
     UNREADABLE,
 )
@@ -97,6 +102,18 @@ def an_election_trusts_any_listing(patch: Patch) -> None:
     patch.setattr(unclean_election, "_find_lacking", find_lacking)
 
 
+def a_promotion_closes_a_root_that_took_over(patch: Patch) -> None:
+    """One that was stopped goes on, and nobody looks whether the old root is in use again."""
+    patch.setattr(closed_root, "is_superseded", lambda *_: False)
+    patch.setattr(promotion, "is_superseded", lambda *_: False)
+    patch.setattr(promotion, "_find_refusal", lambda *_: None)
+    patch.setattr(promotion, "_look_at_owners", lambda *_, **__: promotion._Owned(set()))
+
+
+def a_removal_does_not_look_whether_the_root_was_restored(patch: Patch) -> None:
+    patch.setattr(cleanup, "delete_while", lambda store, keys, holds: delete_while(store, keys, lambda: True))
+
+
 # -- evidence of copies
 
 
@@ -144,11 +161,11 @@ def a_job_states_no_history(patch: Patch) -> None:
 def a_commit_is_withdrawn_by_its_name(patch: Patch) -> None:
     """The application compares before it deletes; the request may be sent twice."""
 
-    def delete_exactly(self: LifeStore, key: str, data: bytes) -> bool:
+    def delete_exactly(self: LifeStore, key: str, data: bytes) -> Deleted:
         with suppress(ObjectNotFoundError):
             if self.get(key) == data:
                 self.delete(key)
-        return True
+        return Deleted.NOW
 
     patch.setattr(LifeStore, "delete_exactly", delete_exactly)
 
@@ -160,6 +177,8 @@ BUGS: list[tuple[Callable[[Patch], None], str, tuple[str, ...], int]] = [
     (a_superseded_root_deletes, "copy", (DELETED,), 4),
     (a_cluster_is_created_in_a_location, "create", (DELETED,), 3),
     (an_election_trusts_any_listing, "unclean", (DROPPED,), 85),
+    (a_promotion_closes_a_root_that_took_over, "continue", (BRICKED, OTHER_HISTORY, LOST), 14),
+    (a_removal_does_not_look_whether_the_root_was_restored, "restore", (COMMIT_GONE, BRICKED), 46),
     (a_reused_id_inherits_evidence, "reuse", (UNREADABLE, LACKS), 26),
     (replacement_commits_nothing, "replace", (UNREADABLE, LACKS), 4),
     (a_move_does_not_look, "move", (UNREADABLE, LACKS), 11),

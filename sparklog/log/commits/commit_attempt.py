@@ -35,6 +35,7 @@ from sparklog.errors import (
     UnsupportedVersionError,
 )
 from sparklog.log.checkpoints import checkpoint
+from sparklog.log.checkpoints.usable_checkpoints import read_newest_of_log
 from sparklog.log.commits.replaced_root import LogEnd, check_mounted, read_mounted_log_end, refuse_other_history
 from sparklog.log.elapsed import ElapsedTime, Moment
 from sparklog.log.layout import exists, read_boundary, read_certain_boundary
@@ -163,7 +164,7 @@ class CommitAttempt:
         key = commit_key(self._commit.version)
 
         def withdraw() -> bool:
-            gone = self._is_other(key) or self._store.delete_exactly(key, self._encoded.data)
+            gone = self._is_other(key) or bool(self._store.delete_exactly(key, self._encoded.data))
             check_mounted(self._store)  # after it: an unmounted root may come back with the commit
             return gone
 
@@ -207,33 +208,46 @@ class CommitAttempt:
             if not removed and self._read_after(lambda: read_certain_boundary(self._store)) < anchor[0]:
                 raise refuse_other_history(self._store, anchor[0], at_anchor)
         stopped = self._elapsed.is_away_since(began)
-        if not stopped and (boundary >= commit.version or not self._elapsed.is_away_since(seen)):
-            if is_over_hole:
-                raise refuse_other_history(self._store, commit.version - 1, end)
-            return boundary < commit.version
-        newest = self._read_after(lambda: checkpoint.read_newest_listed(self._store))
-        if boundary < commit.version and (newest is None or newest.version < commit.version):
+        if not stopped and boundary < commit.version and not self._elapsed.is_away_since(seen):
             if is_over_hole:
                 raise refuse_other_history(self._store, commit.version - 1, end)
             return True
-        if newest is not None and newest.version == commit.version:
-            manifest = newest
-            return self._read_after(lambda: checkpoint.read_digest(self._store, manifest)) == digest
+        # Not one of a former history, such as a restored root may have: it does not say that this number was removed.
+        newest, _ = self._read_after(lambda: read_newest_of_log(self._store, True, set()))
+        if newest is None or newest.version < commit.version:  # nor does a boundary beyond, which is taken back
+            if is_over_hole or not self._read_after(lambda: self._follows(end, anchor, newest)):
+                raise refuse_other_history(self._store, commit.version - 1, end)
+            return True
+        if not stopped and boundary >= commit.version:
+            return False
+        covering = newest
+        if covering.version == commit.version:
+            return self._read_after(lambda: checkpoint.read_digest(self._store, covering)) == digest
         if not stopped and not self._read_after(lambda: exists(self._store, commit_key(commit.version + 1))):
             return False
-        return self._read_after(lambda: self._is_followed(commit.version, digest, newest))
+        return self._read_after(lambda: self._is_followed(commit.version, digest, covering))
 
-    def _is_followed(self, version: int, digest: str, newest: checkpoint.Manifest | None) -> bool:
+    def _follows(self, end: LogEnd, anchor: tuple[int, str], newest: checkpoint.Manifest | None) -> bool:
+        """Return whether the commit follows the log, of which ``newest`` is the newest checkpoint, and before it.
+
+        A boundary that was read after this process was stopped may be of another history: the commit that it knew was
+        removed only if that checkpoint has it."""
+        before = self._commit.version - 1
+        if newest is None or newest.version not in (before, anchor[0]):
+            return end.digest == self._commit.previous
+        digest = checkpoint.read_digest(self._store, newest)
+        if newest.version == before:
+            return digest == self._commit.previous
+        return end.digest == self._commit.previous and digest == anchor[1]
+
+    def _is_followed(self, version: int, digest: str, newest: checkpoint.Manifest) -> bool:
         """Return whether the commits after this one lead to the newest checkpoint. A single following commit proves
         nothing: it may be that of another stalled writer, which took this one for a part of the log as well."""
-        last = version + 1 if newest is None else max(newest.version, version + 1)
-        for number in range(version + 1, last + 1):
+        for number in range(version + 1, newest.version + 1):
             data = self._store.get(commit_key(number), limits.MAX_COMMIT_BYTES)
             if decode_commit(data, number)[0].previous != digest:
                 return False
             digest = stored_digest(data)
-        if newest is None or newest.version != last:
-            return True
         return checkpoint.read_digest(self._store, newest) == digest
 
     def _end_before(self) -> LogEnd:

@@ -30,7 +30,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from weakref import WeakSet
 
 from sparklog import limits
@@ -152,6 +152,7 @@ class CommitLog:
         self.followers: WeakSet[RecentCommits] = WeakSet()
         """Who is given each commit that is read or made here."""
         self._digests: dict[int, str] = {}
+        self._state = State(cluster_id="")
         self.unlinked_jumps = 0
         """Loads of a checkpoint that no commit read here links to the state before; it may be of another history."""
         self._load(listed=True)  # hint and boundary may have been written by a process that stalled
@@ -240,28 +241,39 @@ class CommitLog:
             else:
                 return
 
-    def _load(self, listed: bool = False) -> None:
-        """Start over from the newest checkpoint, or from the empty state."""
+    def _load(
+        self, listed: bool = False, is_linked: Callable[[State, State], bool] = lambda before, loaded: True
+    ) -> None:
+        """Start over from the newest checkpoint, or from the empty state.
+
+        ``is_linked`` is asked whether the loaded state is a later one of the history that was read before; if not,
+        that is counted."""
         cluster = read_cluster_file(self.store)
         if self._cluster_id not in ("", cluster.cluster_id):
             raise refuse_replaced_root(self.store, f"it holds cluster {cluster.cluster_id} now")
         self._cluster_id = cluster.cluster_id
         loaded_at = self._elapsed.now()
         manifest, state = read_newest_of_log(self.store, listed, self._incomplete)
+        before, loaded = self._state, state or State(cluster_id=cluster.cluster_id)
+        is_left = before.version >= 0 and loaded.digest != before.digest and not is_linked(before, loaded)
         # together, once nothing can fail any more
         self._torn = True
-        self._state, self._seen = state or State(cluster_id=cluster.cluster_id), loaded_at
+        self._state, self._seen = loaded, loaded_at
         self._lists = SegmentLists(self.store, self._list_cache, manifest)
         self._commit_bytes = manifest.commit_bytes if manifest is not None else 0
         self._rebase_at = self._state.version + self.settings.rebase_after_commits
         self._remember_digest()
+        if is_left:
+            self._leave_history()
         self._torn = False
 
-    def _load_unlinked(self, listed: bool) -> None:
-        before = self._state
-        self._load(listed)
-        if before.version >= 0 and self._state.digest != before.digest:
-            self._leave_history()
+    def _is_linked(self, before: State, loaded: State) -> bool:
+        """Return whether the root still holds the commit of ``before``, now that a later state was loaded from it: it
+        may have been restored from a copy since the commit was read."""
+        return loaded.version > before.version and holds_commit(self.store, before.version, before.digest)
+
+    def _load_unlinked(self) -> None:
+        self._load(listed=True, is_linked=lambda before, loaded: False)
 
     def _leave_history(self) -> None:
         """Count a load after which nothing links the state to what was read before."""
@@ -407,20 +419,20 @@ class CommitLog:
         if newest is None or newest.version < state.version or is_other:
             raise refuse_other_history(self.store, state.version, end)
         if newest.version > state.version:
-            self._load_unlinked(listed=True)
+            self._load_unlinked()
             return False
         if checkpoint.read_digest(self.store, newest) != state.digest:
             raise refuse_other_history(self.store, state.version, end)
         return True
 
     def _jump_to_checkpoint(self) -> bool:
-        """Load a newer checkpoint if there is one; return whether the state advanced."""
+        """Load a newer checkpoint if there is one; return whether the state changed."""
         newest = checkpoint.read_newest(self.store, self._lists.base)
         if newest is None or newest.version <= self._state.version or newest.heads.key in self._incomplete:
             return False
         reached = self._state.version
-        self._load()
-        return self._state.version > reached
+        self._load(is_linked=self._is_linked)
+        return self._state.version != reached
 
     def _check_not_moved(self) -> None:
         if self._state.moved_to and not self._moved:
@@ -438,15 +450,12 @@ class CommitLog:
         newest = checkpoint.read_newest_listed(self.store)
         if newest is None or newest.version <= self._state.version:
             return
-        load = self._load_unlinked
         if self._state.version >= 0:
             end = read_log_end(self.store, self._state.version, with_boundary=True)
-            if end.digest == self._state.digest and end.removed_up_to < self._state.version:
-                load = self._load
             is_other = end.digest not in (None, self._state.digest)  # if absent, it may have been removed
             if is_other and read_certain_boundary(self.store) < self._state.version:  # else it is a stalled writer's
                 raise refuse_other_history(self.store, self._state.version, end)
-        load(listed=True)
+        self._load(listed=True, is_linked=self._is_linked)
 
     def _take_read(self, data: bytes) -> bool:
         """Advance by a stored commit; return False if it is not a commit after all.
@@ -480,7 +489,7 @@ class CommitLog:
         By listing: a process that stalled may have set back both the boundary and the hint.
         """
         before = self._state
-        self._load_unlinked(listed=True)
+        self._load_unlinked()
         if self._state.version < boundary:
             raise report_lost_commits(self.store, boundary, self._state.version)
         return (self._state.version, self._state.digest) == (before.version, before.digest)

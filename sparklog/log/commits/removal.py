@@ -40,7 +40,7 @@ from sparklog.log.layout import (
 from sparklog.log.parallel import map_parallel
 from sparklog.protocol.commit_bytes import decode_commit, stored_digest
 from sparklog.protocol.commits import commit_key
-from sparklog.store.base import Store
+from sparklog.store.base import Deleted, Store
 
 Holds = Callable[[], bool]
 """Whether what a decision was based on is still at the root. Raises StorageError."""
@@ -54,17 +54,19 @@ def delete_while(store: Store, keys: Iterable[str], holds: Holds) -> int:
     a look costs more than it saves; what is on its way when the root is replaced is lost there.
     """
     left, at_a_time = list(keys), max(1, store.parallel_requests)
-    deleted: dict[str, bytes | None] = {}
+    deleted: dict[str, bytes] = {}
     starts: list[int] = [*range(0, len(left), at_a_time), len(left)]
     for first in starts:
         batch = left[first : first + at_a_time]
         known = {key: _read(store, key) for key in batch} if at_a_time == 1 else {}
         if (batch or deleted) and not holds():
-            for key, data in deleted.items():
-                put_back_if_needed(store, key, data)
+            for key in deleted:
+                put_back_if_needed(store, key, deleted[key])
             return first
-        map_parallel(partial(_delete, store, known), batch, at_a_time)
-        deleted = known
+        done = map_parallel(partial(_delete, store, known), batch, at_a_time)
+        deleted = {
+            key: data for key, is_deleted in zip(batch, done, strict=True) if is_deleted and (data := known.get(key))
+        }
     return len(left)
 
 
@@ -75,28 +77,40 @@ def _read(store: Store, key: str) -> bytes | None:
         return None
 
 
-def _delete(store: Store, known: Mapping[str, bytes | None], key: str) -> None:
+def _delete(store: Store, known: Mapping[str, bytes | None], key: str) -> bool:
+    """Delete an object; return whether it was there, or may have been."""
     data = known.get(key)
     if key in known and data is None:  # removed by another process; in a root that was restored since it may exist
-        return
-    if data is None or not store.delete_exactly(key, data):
+        return False
+    deleted = store.delete_exactly(key, data) if data is not None else Deleted.NO
+    if not deleted:
         store.delete(key)
+    return deleted is not Deleted.BEFORE
 
 
-def put_back_if_needed(store: Store, key: str, data: bytes | None) -> None:
-    """Put an object back that may have been deleted from a root that was restored in the same moment.
+def put_back_if_needed(store: Store, key: str, data: bytes) -> None:
+    """Put an object back that was deleted from a root that was restored in the same moment.
 
-    Its name may be unique, then nothing else is stored under it. A commit is needed if the next one names it, a
-    manifest if it is of the log that is there now; other files do no harm.
+    Its name may be unique, then nothing else is stored under it. A commit is needed if it follows the one before, or
+    the next one names it; a manifest if it is of the log that is there now; other files do no harm.
     """
-    if data is None or is_boundary_mark(key) or exists(store, key):  # a mark would bind a log that it is not of
+    if is_boundary_mark(key) or exists(store, key):  # a mark would bind a log that it is not of
         return
     version = commit_version(key)
     if version is not None:
-        if names_before(store, version + 1, stored_digest(data)):
+        if names_before(store, version + 1, stored_digest(data)) or _follows(store, version, data):
             create_object(store, key, data, limits.MAX_COMMIT_BYTES)
     elif manifest_version(key) is None or is_of_log(store, decode_manifest(data)):
         store.put(key, data)
+
+
+def _follows(store: Store, version: int, data: bytes) -> bool:
+    """Return whether the commit before this one is stored, and what this one follows. Raises StorageError."""
+    try:
+        previous = decode_commit(data, version)[0].previous
+        return stored_digest(store.get(commit_key(version - 1), limits.MAX_COMMIT_BYTES)) == previous
+    except (CorruptMetadataError, ObjectNotFoundError, UnsupportedVersionError):
+        return False
 
 
 def names_before(store: Store, version: int, digest: str) -> bool:

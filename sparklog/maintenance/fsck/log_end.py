@@ -26,11 +26,10 @@ from datetime import datetime, timezone
 from typing import Any
 
 from sparklog import limits
-from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, SparklogError, UnsupportedVersionError
+from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, SparklogError
 from sparklog.log.checkpoints.checkpoint import LATEST_KEY
 from sparklog.log.commits.commit_files import complete_commit
 from sparklog.log.commits.removal import Holds, put_back_if_needed
-from sparklog.log.creation import create_object
 from sparklog.log.layout import (
     ACTIONS,
     CHECKPOINTS,
@@ -42,7 +41,6 @@ from sparklog.log.layout import (
 )
 from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.kinds import ERROR, INFO, Finding, Repair
-from sparklog.protocol.commit_bytes import decode_commit, stored_digest
 from sparklog.protocol.commits import Append, Commit, commit_key
 from sparklog.store.base import ObjectInfo, Store
 
@@ -224,22 +222,9 @@ def _move(store: Store, key: str, found: bytes, holds: Holds, dry_run: bool) -> 
         if not store.delete_exactly(key, data):
             store.delete(key)
         if not holds():
-            _put_back(store, key, data)
+            put_back_if_needed(store, key, data)  # another repair has filled the hole before it
             return Repair(what="not moved", path=key, done=False, why_not=CHANGED_LOG)
     return Repair(what=f"moved to {target}", path=key, done=not dry_run)
-
-
-def _put_back(store: Store, key: str, data: bytes) -> None:
-    """Put an object back that was moved in the moment in which another repair filled the hole before it, or set the
-    boundary for a checkpoint, if the log that is there now needs it."""
-    version = version_of(key)
-    if not key.startswith(COMMITS):
-        put_back_if_needed(store, key, data)
-        return
-    with suppress(CorruptMetadataError, ObjectNotFoundError, UnsupportedVersionError):
-        previous = decode_commit(data, version)[0].previous
-        if stored_digest(store.get(commit_key(version - 1), limits.MAX_COMMIT_BYTES)) == previous:
-            create_object(store, key, data, limits.MAX_COMMIT_BYTES)
 
 
 def keep_copies(store: Store, versions: Sequence[int], dry_run: bool = False) -> Iterator[Repair]:

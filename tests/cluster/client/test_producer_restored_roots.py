@@ -133,6 +133,32 @@ def test_an_idle_producer_continues_after_commits_were_removed() -> None:
     assert values(client, "t") == [b"0", b"1", b"2"]
 
 
+def test_a_root_that_is_restored_while_its_checkpoint_is_loaded_is_an_unlinked_jump() -> None:
+    """The client was away. It reads its newest commit, which is there, and then the newest checkpoint, which is not
+    any more."""
+    store, _ = cluster_with_topic()
+    open_cluster(store).log.write_checkpoint()
+    snapshot = take_snapshot(store)
+    clock, armed = ManualClock(int(time.time() * 1000)), [False]
+
+    def before(step: int, call: Call) -> None:
+        if armed[0] and call == Call("get", "cluster.json"):
+            armed[0] = False
+            restore(store, snapshot)
+
+    others = open_cluster(store)
+    others.submit(partial(alter_configs, topic="t", changes={"retention.ms": "1"}))
+    client = open_cluster(FaultyStore(store, before=before), clock=clock)
+    others.submit(partial(alter_configs, topic="t", changes={"retention.ms": "2"}))
+    others.log.write_checkpoint()
+    clock.advance(client.log.settings.away_seconds + 1)
+    armed[0] = True
+    client.refresh()
+    assert not armed[0]
+    assert client.state == open_cluster(store).state
+    assert client.log.unlinked_jumps == 1
+
+
 def test_reading_every_commit_makes_no_unlinked_jump() -> None:
     store, _ = cluster_with_topic()
     client = open_cluster(store)

@@ -14,7 +14,7 @@ import sparklog.coordinator as coordinators
 from sparklog import limits
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator
-from sparklog.errors import CorruptMetadataError, IndeterminateCommitError, ObjectNotFoundError
+from sparklog.errors import CorruptMetadataError, IndeterminateCommitError, ObjectNotFoundError, RootReplacedError
 from sparklog.log.checkpoints import checkpoint, lists
 from sparklog.log.checkpoints.checkpointer import CHECKPOINTS_PER_CLEANUP
 from sparklog.log.checkpoints.lists import read_list
@@ -318,6 +318,66 @@ def test_a_writer_stopped_after_its_create_learns_the_outcome(others: str) -> No
         assert stopped.log.attempt(change) is Outcome.WON
     assert stopped.refresh() == open_cluster(inner, clock=clock).state
     assert stopped.state.configs == {"num.partitions": "3"}
+
+
+@pytest.mark.parametrize("beyond", [1, 2])
+def test_a_checkpoint_of_a_former_history_does_not_withdraw_the_commit_of_a_stopped_writer(beyond: int) -> None:
+    """A root was restored to an older state, but its newer checkpoints stayed. A commit that were taken for one at a
+    removed number would be withdrawn, or, where that cannot be conditioned, stay and be made twice."""
+    inner, clock = clocked_memory()
+    coordinator = cluster(inner, clock, 5)
+    append(coordinator, b"kept")
+    kept = coordinator.state.version
+    for _ in range(beyond):
+        append(coordinator, b"of the former history")
+    coordinator.log.write_checkpoint()
+    for version in stored(inner):
+        if version > kept:
+            inner.delete(commit_key(version))
+    stopped_for: list[float] = [NONE_KEPT.away_seconds + 1]
+
+    def before(step: int, call: Call) -> None:
+        if stopped_for and call.operation == "put_if_absent":
+            clock.advance(stopped_for.pop())
+
+    stopped = open_cluster(FaultyStore(inner, before=before), clock=clock)
+    assert stopped.log.attempt([AlterConfig(set={"num.partitions": "3"})]) is Outcome.WON
+    opened = open_cluster(inner, clock=clock)
+    assert (opened.state.version, opened.state.configs) == (kept + 1, {"num.partitions": "3"})
+
+
+def test_a_commit_that_a_restored_root_removed_is_not_one_of_a_stopped_writers_history() -> None:
+    """A writer of the former history is stopped after its create, and the restored root removes commits up to the same
+    number meanwhile: the boundary says that the commit before was removed, but of which history?"""
+    inner, clock = clocked_memory()
+    coordinator = cluster(inner, clock, 5)
+    kept = {info.key: inner.get(info.key) for info in inner.list()}
+    append(coordinator, b"of the former history")
+    waiting = open_cluster(inner, clock=clock)
+    for info in list(inner.list()):
+        inner.delete(info.key)
+    for key, data in kept.items():
+        inner.put(key, data)
+    paused: list[Callable[[], None]] = []
+
+    def before(step: int, call: Call) -> None:
+        if paused and call == Call("list", CHECKPOINTS):
+            paused.pop()()
+
+    def advance_others() -> None:
+        clock.advance(WEEK)
+        cleaned = cleanup.clean_up(inner, clock, restored.state.configs, NONE_KEPT)  # decided before that create
+        assert cleaned.boundary == waiting.state.version
+
+    restored = open_cluster(inner, clock=clock)
+    append(restored, b"of the restored root")
+    restored.log.write_checkpoint()
+    waiting.log.store = FaultyStore(inner, before=before)
+    paused.append(advance_others)
+    with pytest.raises(RootReplacedError):
+        waiting.log.attempt([AlterConfig(set={"num.partitions": "3"})])
+    assert not paused
+    assert values(open_cluster(inner, clock=clock))[-1] == b"of the restored root"
 
 
 def test_a_reader_far_behind_restarts_from_the_newest_checkpoint() -> None:

@@ -27,6 +27,7 @@ from sparklog.maintenance.fsck.report import to_text
 from sparklog.maintenance.mirror import mirror
 from sparklog.protocol import levels
 from sparklog.protocol.commits import ForgetRemovedFiles, commit_key
+from sparklog.store.base import Deleted
 from sparklog.store.local import LocalStore
 from tests.cluster.maintenance.damaged_clusters import BATCH, DamagedCluster, kinds
 
@@ -492,7 +493,7 @@ def test_a_late_commit_of_a_client_after_the_gap_is_moved_too(
     check = cluster.check()
     delete, late = LocalStore.delete_exactly, [commit_key(10)]
 
-    def delete_after_commit(self: LocalStore, key: str, data: bytes) -> bool:
+    def delete_after_commit(self: LocalStore, key: str, data: bytes) -> Deleted:
         if key == commit_key(9) and late:
             (cluster.root / late.pop()).write_bytes(before[commit_key(10)])
         return delete(self, key, data)

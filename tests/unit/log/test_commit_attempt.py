@@ -8,17 +8,19 @@ import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.errors import IndeterminateCommitError, ObjectNotFoundError, RootReplacedError
+from sparklog.ids import SeededIds
+from sparklog.log.checkpoints import checkpoint
 from sparklog.log.commits.commit_attempt import CommitAttempt, Outcome, PreparedCommit, prepare_commit
 from sparklog.log.commits.commit_files import read_commit
 from sparklog.log.elapsed import ElapsedTime
-from sparklog.log.layout import Boundary, exists, write_boundary
+from sparklog.log.layout import CLUSTER_KEY, Boundary, encode_cluster_file, exists, write_boundary
 from sparklog.log.settings import LogSettings
 from sparklog.protocol import levels
 from sparklog.protocol.commit_bytes import encode_to_store
 from sparklog.protocol.commits import Action, AlterConfig, RegisterBroker, ResetTime, commit_key
 from sparklog.protocol.fold import Draft, fold
 from sparklog.protocol.state import State
-from sparklog.store.base import Store
+from sparklog.store.base import Deleted, Store
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import LOST_ANSWER, UNAVAILABLE, Call, Fault, FaultyStore
 
@@ -31,6 +33,7 @@ def prepare(base: State, *actions: Action, write_id: str = "mine") -> PreparedCo
 
 def log_of_one_commit() -> tuple[MemoryStore, State]:
     store = MemoryStore(uuid.uuid4().hex)
+    store.put(CLUSTER_KEY, encode_cluster_file("c"))
     prepared = prepare(State(cluster_id="c", timestamp_ms=1_000_000, level=levels.CURRENT), RegisterBroker(broker=0))
     assert make(store, prepared) is Outcome.WON
     return store, prepared.folded.state
@@ -97,12 +100,31 @@ def test_other_bytes_with_the_same_write_id_are_an_unknown_outcome() -> None:
     assert inner.get(commit_key(1)) == rewritten
 
 
+def remove_next(store: MemoryStore, base: State) -> None:
+    """Another process commits, writes a checkpoint, and removes the commits up to it."""
+    other = prepare(base, change("4"), write_id="another")
+    assert make(store, other) is Outcome.WON
+    checkpoint.write_checkpoint(store, SeededIds(0), other.folded.state, None, {})
+    write_boundary(store, Boundary(1))
+    for version in (0, 1):
+        MemoryStore.delete(store, commit_key(version))  # once
+
+
 def test_a_commit_below_the_boundary_is_removed() -> None:
     store, base = log_of_one_commit()
-    write_boundary(store, Boundary(1))
+    remove_next(store, base)
     assert make(store, prepare(base, change())) is Outcome.REMOVED
     with pytest.raises(ObjectNotFoundError):
         store.get(commit_key(1))
+
+
+def test_a_boundary_beyond_every_checkpoint_removes_no_commit() -> None:
+    """A clean-up that was stopped has set it in a root that was restored meanwhile, and is about to take it back."""
+    store, base = log_of_one_commit()
+    prepared = prepare(base, change())
+    write_boundary(store, Boundary(5))
+    assert make(store, prepared) is Outcome.WON
+    assert store.get(commit_key(1)) == prepared.encoded.data
 
 
 def test_a_commit_that_resets_the_time_and_its_actions_have_that_time() -> None:
@@ -125,7 +147,7 @@ class DeletesTwice(MemoryStore):
         self._sent.append(key)
         super().delete(key)
 
-    def delete_exactly(self, key: str, data: bytes) -> bool:
+    def delete_exactly(self, key: str, data: bytes) -> Deleted:
         return Store.delete_exactly(self, key, data)
 
     def again(self) -> None:
@@ -142,10 +164,11 @@ def test_withdrawing_a_commit_never_deletes_that_of_another_history(kind: type[M
     prepared = prepare(base, change())
 
     def before(step: int, call: Call) -> None:
-        if step == 1:
-            write_boundary(inner, Boundary(1)) if is_removed else inner.put(commit_key(0), b'{"digest":"of another"}')
+        if step == 1 and not is_removed:
+            inner.put(commit_key(0), b'{"digest":"of another"}')
 
-    inner.put("cluster.json", b'{"format":1,"cluster_id":"c"}')
+    if is_removed:
+        remove_next(inner, base)
     store = FaultyStore(inner, before=before)
     if is_removed:
         assert make(store, prepared) is Outcome.REMOVED
