@@ -24,6 +24,7 @@ from sparklog import limits
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.health import TRIAL_KEY
 from sparklog.coordinator.location_files import look_at
+from sparklog.coordinator.one_history import in_one_history
 from sparklog.coordinator.ownership import check_claimable, claim_quietly, examine_owner, own_again
 from sparklog.coordinator.removals import forget_removals
 from sparklog.errors import (
@@ -179,6 +180,7 @@ def _identify_again(coordinator: Coordinator, store: Store) -> None:
         logger.warning("%s was registered again while it was removed; it is broker %d", store.root, broker)
 
 
+@in_one_history
 def remove_broker(coordinator: Coordinator, broker: int) -> None:
     """Remove a broker that holds no replica; its files stay, except for those that identify it.
 
@@ -247,6 +249,7 @@ def cordon_broker(coordinator: Coordinator, broker: int, cordoned: bool = True) 
     return coordinator.submit(lambda state: decide_brokers.cordon(state, broker, cordoned))
 
 
+@in_one_history
 def move_broker(coordinator: Coordinator, broker: int, url: str) -> bool:
     """Change the location of a broker's files; return whether that is a change.
 
@@ -299,6 +302,7 @@ def move_broker(coordinator: Coordinator, broker: int, url: str) -> bool:
     return move.moved
 
 
+@in_one_history
 def replace_location(coordinator: Coordinator, broker: int) -> None:
     """Accept an empty location in place of a broker's lost one: from now on it is that broker.
 

@@ -173,6 +173,10 @@ class Controller:
         """Check all locations and commit the consequences. Raises StorageError if the root does not answer."""
         if not self.take_over(wait):
             return Pass(0)
+        with self.coordinator.log.one_history():
+            return self._check_all()
+
+    def _check_all(self) -> Pass:
         epoch = self.epoch
         try:
             findings = [self._check(broker) for broker in self._locations()]

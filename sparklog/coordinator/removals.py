@@ -20,6 +20,7 @@ import msgspec
 
 from sparklog import limits
 from sparklog.coordinator.coordinator import Coordinator
+from sparklog.coordinator.one_history import in_one_history
 from sparklog.errors import CorruptMetadataError, ObjectNotFoundError
 from sparklog.protocol.decide.locations import Removal, end_removal
 from sparklog.store.base import Store
@@ -56,6 +57,7 @@ def forget_removals(root: Store, broker: int) -> None:
             root.delete(info.key)
 
 
+@in_one_history
 def end_removals(coordinator: Coordinator) -> None:
     """Lift the cordons of removals that ended long enough ago. Without a cordon it costs no request. Raises
     StorageError."""

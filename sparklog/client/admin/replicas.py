@@ -84,7 +84,8 @@ class ReplicaAdmin(BrokerAdmin):
         if kind is ElectionType.PREFERRED:
             outcome = self._opened().submit(partial(elect_preferred, partitions=wanted))
         else:
-            outcome = self._elect_unclean(state, wanted)
+            with self._coordinator.log.one_history():
+                outcome = self._elect_unclean(state, wanted)
         if raise_errors:
             for error in outcome.values():
                 if error is not None and not isinstance(error, ElectionNotNeededError):

@@ -114,6 +114,13 @@ BOUNDARY_SECONDS = 60.0
 """seconds between two reads of the boundary by a process whose newest known commit is unchanged."""
 
 
+class _History:
+    """The unlinked jumps of a log when a work began that is to be done in one history."""
+
+    def __init__(self, jumps: int) -> None:
+        self.jumps = jumps
+
+
 class CommitLog:
     """The commits of one cluster, tailed into a state. Thread-safe: one lock around tail and create.
 
@@ -152,6 +159,7 @@ class CommitLog:
         self.followers: WeakSet[RecentCommits] = WeakSet()
         """Who is given each commit that is read or made here."""
         self._digests: dict[int, str] = {}
+        self._histories: WeakSet[_History] = WeakSet()
         self._state = State(cluster_id="")
         self.unlinked_jumps = 0
         """Loads of a checkpoint that no commit read here links to the state before; it may be of another history."""
@@ -319,7 +327,27 @@ class CommitLog:
                 self._look_beyond(deadline)
             self._follow_checkpoints()
             self._check_not_moved()
+            self._check_history()
             return self._state
+
+    @contextlib.contextmanager
+    def one_history(self) -> Iterator[None]:
+        """Within it, ``refresh`` and ``commit`` raise RootReplacedError once a checkpoint was loaded that nothing links
+        to what was read before, by any thread: what was found before may be of another history."""
+        history = _History(self.unlinked_jumps)
+        self._histories.add(history)
+        try:
+            yield
+        finally:
+            self._histories.discard(history)
+
+    def _check_history(self) -> None:
+        if any(history.jumps != self.unlinked_jumps for history in tuple(self._histories)):
+            raise refuse_replaced_root(
+                self.store,
+                "commits were removed before this process had read them, as they are after a long pause, but also in a "
+                "root that was restored from a copy meanwhile",
+            )
 
     def _recover_torn_state(self) -> None:
         """Load again if a thread was interrupted (Ctrl-C, a signal) while it advanced the state."""
@@ -614,12 +642,13 @@ class CommitLog:
     def commit(self, draft: Draft) -> Outcome:
         """Try to commit a draft as the next version. WON: ``state`` includes it. LOST: refresh, decide again.
 
-        Raises RecordListTooLargeError, InvalidRequestError, FeatureLevelError or StorageError if nothing was written,
-        IndeterminateCommitError if the outcome is unknown.
+        Raises RecordListTooLargeError, InvalidRequestError, FeatureLevelError, RootReplacedError or StorageError if
+        nothing was written, IndeterminateCommitError if the outcome is unknown.
         """
         with self.held:
             if self._torn or draft.base is not self._state:  # decided on a state that was replaced since
                 return Outcome.LOST
+            self._check_history()
             prepared = prepare_commit(draft, self.ids.write_id(), self._writer, self.settings)
             version = prepared.commit.version
             outcome = CommitAttempt(self.store, self.clock, self._elapsed, prepared).make(self._seen, self._anchor)

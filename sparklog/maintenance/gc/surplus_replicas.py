@@ -23,6 +23,7 @@ from functools import partial
 
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.live_files import LiveFiles, LivePartition, read_live_partitions
+from sparklog.coordinator.one_history import in_one_history
 from sparklog.coordinator.ownership import check_owned
 from sparklog.coordinator.removals import may_repeat_requests, note_removal
 from sparklog.errors import BrokerNotAvailableError
@@ -36,6 +37,7 @@ from sparklog.store.base import ObjectInfo, Store
 from sparklog.types import TopicPartition
 
 
+@in_one_history
 def remove_surplus_replicas(
     coordinator: Coordinator, broker: int, dry_run: bool = False, problems: list[str] | None = None
 ) -> list[ObjectInfo]:

@@ -26,6 +26,7 @@ from itertools import islice
 
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.live_files import AddedFile, LiveFiles, read_live_partitions
+from sparklog.coordinator.one_history import in_one_history
 from sparklog.coordinator.ownership import check_all_owned, check_owned
 from sparklog.coordinator.reader_leases import StoredReaderLeases, read_reader_leases
 from sparklog.errors import (
@@ -76,6 +77,7 @@ class SweepResult:
     problems: list[str] = field(default_factory=list)
 
 
+@in_one_history
 def sweep(
     coordinator: Coordinator, check: Callable[[], None] = lambda: None, tables: Tables | None = None
 ) -> SweepResult:

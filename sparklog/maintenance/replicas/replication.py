@@ -24,6 +24,7 @@ from functools import partial
 
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator.coordinator import Coordinator
+from sparklog.coordinator.one_history import in_one_history
 from sparklog.coordinator.ownership import check_place
 from sparklog.errors import ObjectNotFoundError, SparklogError
 from sparklog.maintenance.replicas.file_copies import CopyResult, CopyTask, FileToCopy, copy_files
@@ -80,6 +81,7 @@ def behind(
                         yield TopicPartition(name, number), broker
 
 
+@in_one_history
 def replicate(
     coordinator: Coordinator,
     runner: TaskRunner,

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from sparklog import limits
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
+from sparklog.coordinator.one_history import in_one_history
 from sparklog.errors import SparklogError
 from sparklog.log.commits.retired_files import delete_delay_ms, delete_unnamed, files_of, write_removed
 from sparklog.maintenance.runner import raise_first
@@ -70,6 +71,7 @@ class _PlannedDeletion(NamedTuple):
     deletable: Deletable
 
 
+@in_one_history
 def retain(
     coordinator: Coordinator, topics: Collection[str] | None = None, check: Callable[[], None] = lambda: None
 ) -> RetentionResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import RootReplacedError
+from sparklog.log.commits.cleanup import clean_up
 from sparklog.log.records.fetch import Fetcher
+from sparklog.log.settings import LogSettings
 from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.gc.vacuum import vacuum
 from sparklog.maintenance.runner import InProcess
@@ -22,6 +25,8 @@ from sparklog.testing.faulty_store import Call, FaultyStore
 from sparklog.testing.records import Record, append_records
 
 CONFIGS = {"file.delete.delay.ms": "0", "segment.ms": "1000"}
+NONE_KEPT = LogSettings(min_commits_kept=0)
+WEEK_MS = 8 * 86_400_000
 
 
 def values(coordinator: Coordinator) -> list[bytes | None]:
@@ -47,8 +52,21 @@ def prepare(root: Path, copy: Path, clock: ManualClock, swept: bool) -> None:
         assert sweep(cluster).files
 
 
+def go_on(root: Path, clock: ManualClock) -> None:
+    """A client of the restored root commits, and removes the commits that others know."""
+    cluster = open_cluster(str(root), clock=clock)
+    for number in range(12):
+        cluster.submit(partial(alter_configs, topic="orders", changes={"max.message.bytes": str(10**6 + number)}))
+    cluster.log.write_checkpoint()
+    removed = clean_up(cluster.store, ManualClock(int(time.time() * 1000) + WEEK_MS), cluster.state.configs, NONE_KEPT)
+    assert removed.boundary == cluster.state.version
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
 @pytest.mark.parametrize("run", ["sweep", "vacuum"])
-def test_files_of_a_root_that_is_restored_before_they_are_deleted_are_kept(tmp_path: Path, run: str) -> None:
+def test_files_of_a_root_that_is_restored_before_they_are_deleted_are_kept(
+    tmp_path: Path, run: str, goes_on: bool
+) -> None:
     """Before each request up to the look that precedes the first deletion. After it, one batch is on its way."""
     clock = ManualClock()
     prepared, copy, root = tmp_path / "prepared", tmp_path / "copy", tmp_path / "root"
@@ -63,6 +81,8 @@ def test_files_of_a_root_that_is_restored_before_they_are_deleted_are_kept(tmp_p
             if number == step:
                 shutil.rmtree(root)
                 shutil.copytree(copy, root)
+                if goes_on:
+                    go_on(root, clock)
 
         store = FaultyStore(LocalStore(str(root)), before=before)
         cluster = open_cluster(store, clock=clock)

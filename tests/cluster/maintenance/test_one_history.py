@@ -1,0 +1,86 @@
+"""Maintenance was suspended while the root was restored from a copy and its clients removed the commits that it knew.
+It continues from a checkpoint that nothing links to what it read, and commits nothing of what it found before."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.coordinator.brokers import add_broker
+from sparklog.errors import RootReplacedError
+from sparklog.log.records.fetch import Fetcher
+from sparklog.maintenance.replicas.replication import replicate
+from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.segments.compact import compact
+from sparklog.maintenance.segments.retention import retain
+from sparklog.maintenance.segments.roll import roll
+from sparklog.protocol.decide.topics import alter_configs
+from sparklog.store.memory import MemoryStore
+from sparklog.testing.records import Record, append_records
+from tests.cluster.client.test_producer_restored_roots import pass_by
+from tests.cluster.log.test_replaced_root import restore, take_snapshot
+
+JOBS: dict[str, tuple[Callable[[Coordinator], object], dict[str, str]]] = {
+    "roll": (lambda cluster: roll(cluster, InProcess()), {}),
+    "compaction": (
+        lambda cluster: compact(cluster, InProcess()),
+        {"cleanup.policy": "compact", "segment.ms": "1", "min.cleanable.dirty.ratio": "0"},
+    ),
+    "retention": (retain, {"retention.ms": "1", "segment.ms": "1"}),
+    "replication": (lambda cluster: replicate(cluster, InProcess()), {}),
+}
+
+
+def append(cluster: Coordinator, name: str, count: int, acks: int = -1) -> None:
+    for number in range(count):
+        append_records(cluster, "orders", [Record(key=b"%d" % number, value=f"{name}{number}".encode())], acks=acks)
+
+
+def values(cluster: Coordinator, broker: int | None = None) -> list[bytes | None]:
+    partition = cluster.state.partition("orders", 0)
+    segments = cluster.segments("orders").partition(0)
+    fetcher = Fetcher(cluster.store_of if broker is None else lambda _: cluster.store_of(broker))
+    parts = fetcher.read("orders", segments, partition.log_start_offset, partition.log_end_offset, ["value"])
+    return [value for part in parts for value in part.batch.column(0).to_pylist()]
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_that_was_suspended_before_its_commit_commits_nothing_in_another_history(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, configs = JOBS[name]
+    store = MemoryStore(uuid.uuid4().hex)
+    cluster = create_cluster(store)
+    for broker in (1, 2):
+        add_broker(cluster, f"memory://{uuid.uuid4().hex}", broker)
+    for topic in ("orders", "t"):
+        cluster.create_topic(topic, configs=configs, assignment=[[1, 2]])
+    cluster.submit(partial(alter_configs, topic="", changes={"metadata.max.retention.ms": "1000"}))
+    append(cluster, "base", 2)
+    if name == "replication":
+        append(cluster, "base", 1, acks=1)  # behind at broker 2
+    snapshot = take_snapshot(store)
+    append(cluster, "old", 8, acks=1 if name == "replication" else -1)
+    real, acknowledged = cluster.submit, list[bytes | None]()
+
+    def suspended(decide: Any, others: int = 0) -> Any:
+        if not acknowledged:
+            restore(store, snapshot)
+            append(open_cluster(store), "new", 8, acks=1 if name == "replication" else -1)
+            pass_by(store)
+            acknowledged.extend(values(open_cluster(store)))
+        return real(decide, others)
+
+    monkeypatch.setattr(cluster, "submit", suspended)
+    with pytest.raises(RootReplacedError):
+        work(cluster)
+    assert b"new7" in acknowledged
+    opened = open_cluster(store)
+    assert values(opened) == acknowledged
+    for broker in opened.state.partition("orders", 0).isr:
+        assert values(opened, broker) == acknowledged
