@@ -18,16 +18,19 @@ from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.consumer.offsets_topic import ConsumerReader
 from sparklog.client.consumer.subscription_state import ConsumerRebalanceListener
 from sparklog.client.producer.producer import Producer
-from sparklog.coordinator import Coordinator
+from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
     CommitFailedError,
     IllegalGenerationError,
     NoError,
     OffsetOutOfRangeError,
+    StorageError,
     UnknownMemberIdError,
 )
 from sparklog.protocol.group.start_offset import find_start
+from sparklog.testing.faults import Call
+from sparklog.testing.faulty_store import FaultyStore
 from sparklog.types import OffsetAndMetadata, TopicPartition
 from tests.cluster.client.consumers import WAIT_SECONDS, Cluster, at, flat, read, together, until, values
 
@@ -260,6 +263,36 @@ def test_a_commit_that_a_rebalance_overtakes_stays_valid(cluster: Cluster, monke
         until(lambda: len(cluster.admin.refresh().groups["g"].members) == 2, together(second))
         commits.go.set()
         assert future.get(WAIT_SECONDS) == {at(0): OffsetAndMetadata(4)}
+
+
+def test_last_offsets_that_could_not_be_acknowledged_stay_those_of_the_former_topic(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    fails = threading.Event()
+
+    def fail(step: int, call: Call) -> None:
+        in_group = threading.current_thread().name.startswith("sparklog-consumer-group")
+        if fails.is_set() and in_group and call == ("put_if_absent", call.key):
+            raise StorageError("the storage refuses it")
+
+    cluster.admin.create_topic("audit", 2)
+    with AdminClient(cluster=cluster.coordinator()) as admin:  # so that the last offset is that of orders-0 alone
+        admin.alter_group_offsets("g", {at(1): 0, at(0, "audit"): 0, at(1, "audit"): 0})
+    configs: dict[str, Any] = {"group_id": "g", "auto_commit_interval_ms": 60_000, "auto_offset_reset": "earliest"}
+    coordinator = open_cluster(FaultyStore(cluster.store, before=fail))
+    with (
+        Consumer("orders", "audit", cluster=coordinator, client_id="a", **configs) as first,
+        cluster.consumer("orders", "audit", client_id="b", **configs) as second,
+    ):
+        read(first, len(OLD))
+        second.poll(0)
+        until(lambda: len(cluster.admin.refresh().groups["g"].members) == 2, together(second))
+        fails.set()
+        until(lambda: any(message.startswith("retrying ") for message in caplog.messages), lambda: first.poll(0))
+        create_again(cluster)
+        coordinator.refresh()
+        fails.clear()
+        assert values(read(first, len(NEW))) == NEW
 
 
 def test_an_offset_committed_of_the_former_topic_does_not_keep_the_same_one_from_being_committed(
