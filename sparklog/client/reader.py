@@ -112,9 +112,10 @@ class LogReader:
 
     # -- offsets
 
-    def bounds(self, topic: str, partition: int) -> Bounds | None:
-        """Return the bounds of a partition in the newest state read so far, None if there is no such partition."""
-        state = self.state
+    def bounds(self, topic: str, partition: int, state: State | None = None) -> Bounds | None:
+        """Return the bounds of a partition in this state, by default the newest one read so far; None if it has no such
+        partition."""
+        state = state or self.state
         log = state.find_partition(topic, partition)
         if log is None:
             return None

@@ -30,9 +30,11 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
+
+import msgspec
 
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.leases import Lease, MemberWatch, lease_key
@@ -55,11 +57,12 @@ from sparklog.protocol.decide.groups import (
     join_group,
     leave_group,
     split_offsets,
+    topic_ids,
 )
 from sparklog.protocol.group.rebalance import list_partitions, member_of_instance
 from sparklog.protocol.state import GroupState, MemberState, Partitions, State
 from sparklog.retry import is_a, retry
-from sparklog.types import OffsetAndMetadata, TopicPartition, printable
+from sparklog.types import TopicPartition, printable
 
 logger = logging.getLogger(__name__)
 
@@ -131,7 +134,7 @@ class GroupMember:
         self._left = ("", -1)
         self._topics: tuple[str, ...] = ()
         self._owned: dict[TopicPartition, str] = {}
-        self._topic_ids: dict[str, str] = {}
+        self._topic_ids: Mapping[str, str] = {}
         self._lost: set[TopicPartition] = set()
         self._fenced = False
         self._generation = -1
@@ -176,8 +179,8 @@ class GroupMember:
         return frozenset(self._owned)
 
     @property
-    def topic_ids(self) -> dict[str, str]:
-        """Ids of the topics reported to its caller, by name; read-only."""
+    def topic_ids(self) -> Mapping[str, str]:
+        """Ids of the topics reported to its caller, by name."""
         return self._topic_ids
 
     @property
@@ -352,23 +355,23 @@ class GroupMember:
             group.generation, frozenset(revoked), frozenset(lost), frozenset(added), completed, bool(revoking)
         )
 
-    def acknowledge(self, offsets: Offsets | None = None) -> None:
+    def acknowledge(self, offsets: Offsets | None = None, ids: Mapping[str, str] | None = None) -> None:
         """Release the revoked partitions that ``reconcile`` reported, once the caller has stopped reading them.
 
-        ``offsets`` are committed first, in the same commit if they fit one. If a rebalance has overtaken this, they are
+        ``offsets`` are committed first, in the same commit if they fit one; those of topics that were deleted or
+        re-created since are left out (``ids`` as for ``prepare``). If a rebalance has overtaken this, they are
         committed alone, and ``reconcile`` reports again. Raises CommitFailedError if the member was removed.
         """
-        last = self._existing(offsets or {})
-        member, generation = self.member_id, self._generation
+        last = self._existing(self.prepare(offsets or {}, ids))
         others = self._others_in_this_process()
-        *earlier, rest = split_offsets(last)
-        decide = partial(acknowledge_revocation, group=self.group, member=member, generation=generation, offsets=rest)
+        *earlier, rest = _split(last)
+        released = msgspec.structs.replace(rest, instance_id="")  # a fenced one was removed: reconcile reports it
         try:
             for part in earlier:
-                self.commit(part)
-            self._insist(decide, others)
+                self._commit_part(part)
+            self._insist(partial(acknowledge_revocation, commit=released), others)
         except IllegalGenerationError:
-            self.commit(last)
+            self.submit(last)
         except UnknownMemberIdError as error:
             raise self._commit_failed(last, _REMOVED) from error
         finally:  # also after a storage error: reconcile reports it again, since others wait
@@ -381,65 +384,85 @@ class GroupMember:
             ids = [member.member_id for member in self.coordinator.members if member.group == self.group]
         return sum(name != self.member_id and bool(members[name].revoking) for name in ids if name in members)
 
-    def _existing(self, offsets: Offsets) -> dict[tuple[str, int], OffsetAndMetadata | int]:
-        """Return the offsets without those of deleted partitions, which are no longer read."""
-        state = self.coordinator.state
-        return {partition: offset for partition, offset in offsets.items() if state.find_partition(*partition)}
+    def _existing(self, commit: GroupCommit) -> GroupCommit:
+        """Return the commit without the offsets of deleted and re-created topics, which are no longer read."""
+        current = topic_ids(self.coordinator.state, commit.offsets)
+        offsets = {
+            (topic, partition): offset
+            for (topic, partition), offset in commit.offsets.items()
+            if topic in current and current[topic] == commit.topic_ids.get(topic)
+        }
+        return msgspec.structs.replace(commit, offsets=offsets)
 
     # -- offsets
 
-    def commit(self, offsets: Offsets) -> None:
-        """Commit offsets as a member of the current generation.
+    def prepare(self, offsets: Offsets, ids: Mapping[str, str] | None = None) -> GroupCommit:
+        """Return a commit of offsets that were just found, for ``submit``: by this membership, of the topics as they
+        are now.
 
-        A rebalance unknown to this member does no harm as long as it still holds the partitions. Raises
-        CommitFailedError if it does not or the topic was re-created since, FencedInstanceIdError,
-        UnknownTopicOrPartitionError, InvalidRequestError; after IndeterminateCommitError it may be called again.
+        ``ids`` are those of the topics whose offsets they are, by name; by default of the topics as reported, or, for
+        one that was never this member's, as read.
         """
-        for part in split_offsets(offsets) if offsets else ():
+        reported = {topic: self._topic_ids[topic] for topic, _ in offsets if topic in self._topic_ids}
+        return GroupCommit(
+            group=self.group,
+            offsets=offsets,
+            member=self.member_id,
+            generation=self._generation,
+            instance_id=self.instance_id,
+            topic_ids={**topic_ids(self.coordinator.state, offsets), **reported, **(ids or {})},
+        )
+
+    def commit(self, offsets: Offsets) -> None:
+        """Commit offsets that were just found, as a member of the current generation. Raises as ``submit``."""
+        self.submit(self.prepare(offsets))
+
+    def submit(self, commit: GroupCommit) -> None:
+        """Commit offsets as the member, and of the topics, that they were prepared for; at any later time.
+
+        A later generation does no harm as long as that member still holds the partitions: it gives none up without an
+        acknowledgement, which its caller sends after its commits. Raises CommitFailedError if it does not or the topic
+        was re-created since, FencedInstanceIdError, UnknownTopicOrPartitionError, InvalidRequestError; after
+        IndeterminateCommitError it may be called again.
+        """
+        for part in _split(commit) if commit.offsets else ():
             self._commit_part(part)
 
-    def _commit_part(self, offsets: Offsets) -> None:
-        member, generation = self.member_id, self._generation
-        if not member:
-            raise self._commit_failed(offsets, "it is not in the group")
+    def _commit_part(self, commit: GroupCommit) -> None:
+        if not commit.member or commit.generation < 0:  # no partition was reported: an earlier membership's offsets
+            raise self._commit_failed(commit, "it is not in the group")
         for _ in range(_COMMIT_TRIES):
-            commit = GroupCommit(
-                group=self.group,
-                offsets=offsets,
-                member=member,
-                generation=generation,
-                instance_id=self.instance_id,
-                topic_ids=self._topic_ids,
-            )
             try:
                 self._insist(partial(commit_group_offsets, commit=commit))
                 return
             except UnknownMemberIdError as error:
-                raise self._commit_failed(offsets, _REMOVED) from error
+                raise self._commit_failed(commit, _REMOVED) from error
             except IllegalGenerationError as error:
-                generation = self._generation_holding(member, offsets, error)
-        raise self._commit_failed(offsets, f"{_COMMIT_TRIES} rebalances in a row overtook it")
+                generation = self._generation_holding(commit, error)
+                commit = msgspec.structs.replace(commit, generation=generation)
+        raise self._commit_failed(commit, f"{_COMMIT_TRIES} rebalances in a row overtook it")
 
-    def _generation_holding(self, member: str, offsets: Offsets, error: SparklogError) -> int:
-        """Return the newest generation if this member holds all of these partitions in it."""
+    def _generation_holding(self, commit: GroupCommit, error: SparklogError) -> int:
+        """Return the newest generation if the member holds all of these partitions in it."""
         group = self._group_state(self.coordinator.refresh())
-        me = group.members.get(member)
+        me = group.members.get(commit.member)
         if me is None:
-            raise self._commit_failed(offsets, _REMOVED) from error
-        for topic, partition in offsets:
+            raise self._commit_failed(commit, _REMOVED) from error
+        for topic, partition in commit.offsets:
             if partition not in me.assigned.get(topic, ()) and partition not in me.revoking.get(topic, ()):
-                raise self._commit_failed(offsets, f"{topic}-{partition} was given to another member") from error
+                raise self._commit_failed(commit, f"{topic}-{partition} was given to another member") from error
         return group.generation
 
-    def _commit_failed(self, offsets: Offsets, why: str) -> CommitFailedError:
-        partitions = ", ".join(str(TopicPartition(*partition)) for partition in sorted(offsets)[:5])
+    def _commit_failed(self, commit: GroupCommit, why: str) -> CommitFailedError:
+        partitions = ", ".join(str(TopicPartition(*partition)) for partition in sorted(commit.offsets)[:5])
+        member = commit.member or self._member_id
         return CommitFailedError(
-            f"member {self._member_id!r} of group {self.group!r} cannot commit the offsets of {partitions}: {why}; "
+            f"member {member!r} of group {self.group!r} cannot commit the offsets of {partitions}: {why}; "
             "their new owners read again from the last committed offsets. Poll to take part in the rebalance; poll "
             "more often, take fewer records at a time (max_poll_records), or raise max_poll_interval_ms or "
             "session_timeout_ms if it happens often",
             group=self.group,
-            member=self._member_id,
+            member=member,
         )
 
     # -- shared
@@ -464,6 +487,10 @@ class GroupMember:
             is_a(IndeterminateCommitError),
             note=lambda error: self.coordinator.refresh(),
         )
+
+
+def _split(commit: GroupCommit) -> list[GroupCommit]:
+    return [msgspec.structs.replace(commit, offsets=part) for part in split_offsets(commit.offsets)]
 
 
 def _join(state: State, request: JoinRequest, was_joined: bool) -> Decision[Joined]:

@@ -268,7 +268,7 @@ def _reset_offsets(visit: Visit, admin: AdminClient, form: Form) -> str:
     planned = admin.plan_group_offsets(group, _specs(visit, form))
     before = admin.list_group_offsets({group: list(planned)})[group]
     positions = {place: before[place]._replace(offset=target.offset) for place, target in planned.items()}
-    admin.alter_group_offsets(group, positions, raise_errors=True)
+    admin.alter_group_offsets(group, positions, raise_errors=True, planned=planned)
     return f"The offsets of group {shown(group, 100)} in {plural(len(positions), 'partition')} were set."
 
 

@@ -211,10 +211,7 @@ class Life:
             self.coordinator.submit(
                 partial(
                     acknowledge_revocation,
-                    group=GROUP,
-                    member=self.id,
-                    generation=group.generation,
-                    offsets=committed,
+                    commit=GroupCommit(group=GROUP, member=self.id, generation=group.generation, offsets=committed),
                 )
             )
         except (*NOTHING_WRITTEN, *REFUSED) as error:

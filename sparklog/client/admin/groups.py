@@ -26,6 +26,7 @@ from sparklog.client.admin.types import (
 )
 from sparklog.coordinator.group_liveness import abandoned_emptied, submit_without_dead_members
 from sparklog.errors import (
+    CommitFailedError,
     GroupIdNotFoundError,
     GroupSubscribedToTopicError,
     InvalidArgumentError,
@@ -190,31 +191,34 @@ class GroupAdmin(AdminBase):
         group_coordinator_id: int | None = None,
         *,
         raise_errors: bool = False,
+        planned: Mapping[TopicPartition, PlannedOffset] | None = None,
     ) -> dict[TopicPartition, ErrorClass]:
         """Commit offsets of a group that has no members; return the error class of each partition.
 
-        Raises InvalidArgumentError for an invalid offset, and with ``raise_errors`` UnknownTopicOrPartitionError and
-        UnknownMemberIdError; then nothing is committed.
+        ``planned`` is the result of ``plan_group_offsets`` that the offsets come from: CommitFailedError is the error
+        where the topic was deleted and created again since, whose records they would skip.
+
+        Raises InvalidArgumentError for an invalid offset, and with ``raise_errors`` UnknownTopicOrPartitionError,
+        CommitFailedError and UnknownMemberIdError; then nothing is committed.
         """
         state = self.read_state()
+        ids = {**topic_ids(state, offsets), **_planned_ids(planned or {})}
         results: dict[TopicPartition, ErrorClass] = {}
         wanted: dict[tuple[str, int], OffsetAndMetadata | int] = {}
         for partition, position in offsets.items():
-            results[TopicPartition(*partition)] = (
-                NoError if state.find_partition(*partition) else UnknownTopicOrPartitionError
-            )
-            if raise_errors or state.find_partition(*partition):
+            outcome = results[TopicPartition(*partition)] = _check_partition(state, partition, ids)
+            if raise_errors or outcome is NoError:
                 if isinstance(position, OffsetAndMetadata):
                     position = OffsetAndMetadata(*map(as_python, position))
                 wanted[partition[0], as_python(partition[1])] = as_python(position)
         try:
             for part in split_offsets(wanted):
-                commit = GroupCommit(group=group_id, offsets=part, topic_ids=topic_ids(state, part))
+                commit = GroupCommit(group=group_id, offsets=part, topic_ids=ids)
                 submit_without_dead_members(self._opened(), group_id, partial(commit_group_offsets, commit=commit))
-        except UnknownMemberIdError:
+        except (UnknownMemberIdError, CommitFailedError) as error:  # the latter: created again since it was checked
             if raise_errors:
                 raise
-            results.update({TopicPartition(*partition): UnknownMemberIdError for partition in wanted})
+            results.update({TopicPartition(*partition): type(error) for partition in wanted})
         return results
 
     def reset_group_offsets(
@@ -233,11 +237,9 @@ class GroupAdmin(AdminBase):
             0
         """
         before = self.list_group_offsets({group_id: offset_specs})[group_id]
-        positions = {
-            partition: before[partition]._replace(offset=planned.offset)
-            for partition, planned in self.plan_group_offsets(group_id, offset_specs).items()
-        }
-        errors = self.alter_group_offsets(group_id, positions)
+        planned = self.plan_group_offsets(group_id, offset_specs)
+        positions = {partition: before[partition]._replace(offset=at.offset) for partition, at in planned.items()}
+        errors = self.alter_group_offsets(group_id, positions, planned=planned)
         return {
             partition: {"error": errors[partition], "offset": position.offset}
             for partition, position in positions.items()
@@ -258,12 +260,13 @@ class GroupAdmin(AdminBase):
             if isinstance(spec, OffsetSpec | OffsetTimestamp)
         }
         looked_up = self.list_partition_offsets(to_look_up) if to_look_up else {}
-        return {
-            TopicPartition(*partition): _plan_offset(
-                state, TopicPartition(*partition), spec, before.get(partition), looked_up.get(partition)
-            )
-            for partition, spec in offset_specs.items()
-        }
+        planned: dict[TopicPartition, PlannedOffset] = {}
+        for given, spec in offset_specs.items():
+            partition = TopicPartition(*given)
+            at = _plan_offset(state, partition, spec, before.get(partition), looked_up.get(partition))
+            at.topic_id = state.topic(partition.topic).topic_id
+            planned[partition] = at
+        return planned
 
     def delete_group_offsets(
         self,
@@ -333,6 +336,17 @@ def protocol_type(group: states.GroupState) -> str:
 
 def _to_offset_and_metadata(offset: GroupOffset | None) -> OffsetAndMetadata:
     return NO_OFFSET if offset is None else OffsetAndMetadata(offset.offset, offset.metadata, offset.leader_epoch)
+
+
+def _check_partition(state: State, partition: tuple[str, int], ids: Mapping[str, str]) -> ErrorClass:
+    """Return whether there is such a partition, and whether its topic is the one in which the offset was found."""
+    if not state.find_partition(*partition):
+        return UnknownTopicOrPartitionError
+    return NoError if state.topic(partition[0]).topic_id == ids[partition[0]] else CommitFailedError
+
+
+def _planned_ids(planned: Mapping[TopicPartition, PlannedOffset]) -> dict[str, str]:
+    return {partition.topic: at.topic_id for partition, at in planned.items()}
 
 
 def _plan_offset(

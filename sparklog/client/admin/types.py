@@ -152,12 +152,16 @@ class OffsetShift(int):
     __slots__ = ()
 
 
-class PlannedOffset(NamedTuple):
-    """An offset that a reset sets. ``wanted`` is the one before it was moved into the range of the partition, None if
-    there is no record at or after the time."""
-
+class _Planned(NamedTuple):
     offset: int
     wanted: int | None
+
+
+class PlannedOffset(_Planned):
+    """An offset that a reset sets. ``wanted`` is the one before it was moved into the range of the partition, None if
+    there is no record at or after the time. ``topic_id`` is that of the topic in which it was found."""
+
+    topic_id: str = ""
 
 
 class IsolationLevel(_KafkaEnum, IntEnum):

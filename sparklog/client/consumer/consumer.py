@@ -497,10 +497,10 @@ class Consumer(Shown, PositionCalls):
             self._positions.read(position)
             return
         position.position = end
+        position.is_of(chunk.stream.topic_id)
         if chunk.batches.batch.num_rows:
             self._measure(chunk, chunk.batches.rows_before(end))
             position.epoch = chunk.batches.leader_epoch
-            position.topic_id = chunk.stream.topic_id
 
     def _measure(self, chunk: Chunk, records: int) -> None:
         """Record metrics of the first ``records`` records of a chunk, which are returned to the caller."""
@@ -553,7 +553,7 @@ class Consumer(Shown, PositionCalls):
             if position is not None and records:
                 self._measure(first, len(records))
                 position.epoch = first.batches.leader_epoch
-                position.topic_id = first.stream.topic_id
+                position.is_of(first.stream.topic_id)
                 if len(records) < first.batches.batch.num_rows:  # the others have been given back
                     chunks = [first._replace(batches=first.batches.slice(0, len(records)))]
                 self._undelivered = chunks
@@ -607,7 +607,7 @@ class Consumer(Shown, PositionCalls):
         with self._thread_guard.enter():
             self._undo_interrupted()
             group = self._require_group("commit")
-            to_commit = self._offsets_to_commit(offsets, group)
+            to_commit = group.prepare(self._offsets_to_commit(offsets, group))
             deadline = self._clock.monotonic() + self._timeout_seconds(timeout_ms)
             pauses = pauses_until(deadline, self._config.retry_backoff, self._clock)
             retry(
@@ -627,7 +627,8 @@ class Consumer(Shown, PositionCalls):
         with self._thread_guard.enter():
             self._undo_interrupted()
             group = self._require_group("commit_async")
-            return group.commit_async(self._offsets_to_commit(offsets, group), callback or self._config.commit_callback)
+            to_commit = group.prepare(self._offsets_to_commit(offsets, group))
+            return group.commit_async(to_commit, callback or self._config.commit_callback)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Return this consumer's identity in its group, for ``send_offsets_to_transaction``; without a group

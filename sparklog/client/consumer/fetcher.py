@@ -413,7 +413,10 @@ class ReadAhead:
                 self._changed.wait(_RETRY_SECONDS)
         except SparklogError as error:
             stream.reading = None
-            if self._reader.bounds(*stream.topic_partition) is not None:  # else its topic was deleted during the read
+            bounds = self._reader.bounds(*stream.topic_partition)
+            is_same = bounds is not None and bounds.topic_id == stream.topic_id
+            # A topic that was deleted during the read, or created again, has no such file: the next look says so.
+            if is_same or isinstance(error, OffsetOutOfRangeError):
                 failure = error
                 topic, partition = stream.topic_partition
                 error.context = {"topic": topic, "partition": partition, **error.context}  # a file does not know them
@@ -461,14 +464,15 @@ class ReadAhead:
         """Return the next stored batch at the offset of the stream, or None. Raises OffsetOutOfRangeError."""
         topic, partition = stream.topic_partition
         if stream.reading is None:
-            bounds = self._reader.bounds(topic, partition)
+            state = self._reader.state  # one for both: another thread may read that the topic was created again
+            bounds = self._reader.bounds(topic, partition, state)
             if bounds is None:
                 return None
             if not bounds.start <= stream.next <= bounds.end or stream.topic_id not in ("", bounds.topic_id):
                 raise _out_of_range_error(stream, bounds)
             stream.topic_id = bounds.topic_id
-            stream.reading, stream.end = self._reader.fetch(topic, partition, stream.next, bounds.end), bounds.end
-            stream.is_log = bounds.is_log
+            stream.reading = self._reader.fetch(topic, partition, stream.next, bounds.end, state=state)
+            stream.end, stream.is_log = bounds.end, bounds.is_log
         started, bytes_before = self._clock.monotonic(), self._reader.bytes_read
         with self._metrics.requests.counted():
             fetched = next(stream.reading, None)

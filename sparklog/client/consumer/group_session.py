@@ -18,7 +18,9 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
+
+import msgspec
 
 from sparklog.client.background_thread import BackgroundThread
 from sparklog.client.condition import Condition, Flag
@@ -43,7 +45,13 @@ from sparklog.errors import (
     SparklogError,
     UnknownMemberIdError,
 )
-from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets, split_offsets
+from sparklog.protocol.decide.groups import (
+    GroupCommit,
+    commit_group_offsets,
+    merge_offsets,
+    split_offsets,
+    topic_ids,
+)
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.types import OffsetAndMetadata, TopicPartition
 
@@ -127,7 +135,7 @@ class GroupSession:
         """Whether the consumer was closed or garbage-collected: no thread sends heartbeats, no step joins from then on,
         also none of a call that a handler of a signal, which has closed the consumer, has interrupted."""
         self._last_poll = float("inf")
-        self._last_offsets: Offsets = {}
+        self._last_commit = GroupCommit(group=config.group_id, offsets={})
         self._next_auto_commit = self._clock.monotonic() + config.auto_commit_interval
         self._calls = InOrder("sparklog-consumer-group", metrics.lock)
         self._step: _Step | None = None
@@ -269,7 +277,7 @@ class GroupSession:
 
     def _apply(self, change: Change, until: float) -> None:
         if change.lost:
-            self._last_offsets = {}
+            self._forget_last()
             try:
                 self._call_listener("on_partitions_lost", change.lost)
             finally:
@@ -283,32 +291,41 @@ class GroupSession:
                 self._call_listener("on_partitions_assigned", change.assigned)
 
     def _revoke(self, change: Change, until: float) -> None:
-        last = self.changed_offsets(change.revoked) if self._config.auto_commit else {}
-        before = {partition: self._subscription.positions[partition].committed for partition in last}
+        changed = self.changed_offsets(change.revoked) if self._config.auto_commit else {}
+        last = self.prepare(changed)
+        before = {partition: self._subscription.positions[partition].committed for partition in changed}
         try:
             if change.revoked:
                 self._call_listener("on_partitions_revoked", change.revoked)
             if not self._subscription.automatic:
                 return  # the listener called unsubscribe(), which committed and left the group
             positions = self._subscription.positions
-            last = {
-                partition: at for partition, at in last.items() if positions[partition].committed == before[partition]
+            changed = {
+                partition: at
+                for partition, at in changed.items()
+                if positions[partition].committed == before[partition]
             }
+            last = msgspec.structs.replace(last, offsets=changed)
         finally:  # even if Ctrl-C ends the listener: it is called once, and others own them soon
             self._drop_partitions(change.revoked)
         if change.to_acknowledge:
             # If the storage does not answer, a later poll gets here again and still has to commit these offsets, except
             # those of a partition that was assigned again in the meantime: its position may have advanced.
-            kept = {partition: at for partition, at in self._last_offsets.items() if partition not in positions}
-            self._last_offsets = {**kept, **last}
+            again = change.assigned | positions.keys()
+            kept = {partition: at for partition, at in self._last_commit.offsets.items() if partition not in again}
+            self._last_commit = merge_offsets(msgspec.structs.replace(self._last_commit, offsets=kept), last)
             self._take_step(self._acknowledge, "acknowledging revoked partitions", until)
-        elif last:
-            commit = partial(self._member.commit, dict(last.items()))
+        elif changed:
+            commit = partial(self._member.submit, last)
             self._take_step(partial(self._commit_or_log, commit), "committing the last offsets", until)
 
     def _acknowledge(self) -> None:
-        self._commit_or_log(partial(self._member.acknowledge, dict(self._last_offsets.items())))
-        self._last_offsets = {}
+        last = self._last_commit
+        self._commit_or_log(partial(self._member.acknowledge, last.offsets, last.topic_ids))
+        self._forget_last()
+
+    def _forget_last(self) -> None:
+        self._last_commit = GroupCommit(group=self._config.group_id, offsets={})
 
     def _commit_or_log(self, commit: Callable[[], None]) -> None:
         try:
@@ -464,48 +481,57 @@ class GroupSession:
             if at.offset != positions[partition].committed and (partitions is None or partition in partitions)
         }
 
-    def commit(self, offsets: Offsets, seconds: float) -> None:
-        """Commit after all commits in progress. Raises what ``GroupMember.commit`` raises, and KafkaTimeoutError after
+    def prepare(self, offsets: Offsets) -> GroupCommit:
+        """Return a commit of these offsets by the consumer as it is now: positions, or offsets that its caller found.
+
+        The ids are those of the topics of its positions, so that the fetch thread may read on, and ``poll`` go on with
+        a topic that was created again, before the commit is decided."""
+        ids = self._topic_ids(offsets)
+        if self._subscription.automatic:
+            return self._member.prepare(dict(offsets.items()), ids)
+        found = topic_ids(self._coordinator.state, offsets)
+        return GroupCommit(group=self._config.group_id, offsets=dict(offsets.items()), topic_ids={**found, **ids})
+
+    def commit(self, commit: GroupCommit, seconds: float) -> None:
+        """Commit after all commits in progress. Raises what ``GroupMember.submit`` raises, and KafkaTimeoutError after
         ``seconds``; the commit then continues."""
-        if not offsets and not self._pending:
+        if not commit.offsets and not self._pending:
             return
-        future = self.commit_async(offsets, None)
+        future = self.commit_async(commit, None)
         if not future.wait(seconds):
             raise timed_out("commit()", seconds)
         self.finish_commits()
         if future.exception is not None:
             raise future.exception
 
-    def _commit(self, offsets: Offsets) -> None:
-        if not offsets:
+    def _commit(self, commit: GroupCommit, submit: Callable[[GroupCommit], None]) -> None:
+        if not commit.offsets:
             return
         with self._metrics.commit(), unknown_as_timeout():
-            if self._subscription.automatic:
-                self._member.commit(dict(offsets.items()))
-            else:
-                self._commit_without_membership(offsets)
-        for partition, at in offsets.items():
+            submit(commit)
+        for partition, at in _as_dict(commit).items():
             position = self._subscription.positions.get(partition)
-            if position is not None:
+            if position is not None and position.topic_id == commit.topic_ids.get(partition.topic):
                 position.committed = at.offset
 
-    def _commit_without_membership(self, offsets: Offsets) -> None:
-        topic_ids = self._topic_ids(offsets)
+    def _submit_without_membership(self, commit: GroupCommit) -> None:
         try:
-            for part in split_offsets(dict(offsets.items())):
-                commit = GroupCommit(group=self._config.group_id, offsets=part, topic_ids=topic_ids)
-                self._coordinator.submit(partial(commit_group_offsets, commit=commit))
+            for part in split_offsets(commit.offsets):
+                of_part = msgspec.structs.replace(commit, offsets=part)
+                self._coordinator.submit(partial(commit_group_offsets, commit=of_part))
         except UnknownMemberIdError as error:  # as kafka-python does
             raise CommitFailedError(error.message, **error.context) from error
 
-    def commit_async(self, offsets: Offsets, callback: Callback | None) -> CommitFuture:
+    def commit_async(self, commit: GroupCommit, callback: Callback | None) -> CommitFuture:
         """Commit in another thread; the callback runs within a later call of the consumer."""
+        offsets = _as_dict(commit)
         future = CommitFuture(offsets, self._metrics.lock)
+        submit = self._member.submit if self._subscription.automatic else self._submit_without_membership
 
         def run() -> None:
             error: BaseException | None = None
             try:
-                self._commit(offsets)
+                self._commit(commit, submit)
             except Exception as failure:
                 error = failure
             if callback is not None:
@@ -540,7 +566,7 @@ class GroupSession:
         self._next_auto_commit = now + self._config.auto_commit_interval
         changed = self.changed_offsets()
         if changed:
-            self.commit_async(changed, self._config.commit_callback or _log_failure)
+            self.commit_async(self.prepare(changed), self._config.commit_callback or _log_failure)
 
     def commit_last(self, autocommit: bool, seconds: float) -> None:
         """Wait for the commits in progress and, with ``autocommit``, commit changed positions, before partitions go."""
@@ -548,7 +574,7 @@ class GroupSession:
         try:
             self.finish_commits(seconds)
             if autocommit:
-                self.commit(self.changed_offsets(), max(deadline - self._clock.monotonic(), 0))
+                self.commit(self.prepare(self.changed_offsets()), max(deadline - self._clock.monotonic(), 0))
         except SparklogError as error:
             logger.warning("the last offsets in group %s were not committed: %s", self._config.group_id, error)
 
@@ -564,6 +590,10 @@ class GroupSession:
             finally:
                 self._ended = True
                 self._calls.end()
+
+
+def _as_dict(commit: GroupCommit) -> Offsets:
+    return cast(Offsets, commit.offsets)  # as ``GroupSession.prepare`` was given them
 
 
 def _log_failure(offsets: Offsets, outcome: object) -> None:

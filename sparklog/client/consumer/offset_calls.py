@@ -84,7 +84,7 @@ class PositionCalls(ABC):
         with self._thread_guard.enter():
             self._put_back()
             for position in self._subscription.at_all(partitions):
-                self._positions.seek(position, None, reset)
+                self._positions.seek_by(position, reset)
 
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
@@ -122,7 +122,7 @@ class PositionCalls(ABC):
             self._require_group("committed")
             topic_partition = as_partition(partition)
             self._refresh(timeout_ms)
-            committed = self._positions.committed(topic_partition)
+            committed = self._positions.committed_now(topic_partition)
             return committed if metadata or committed is None else committed.offset
 
     def highwater(self, partition: TopicPartition) -> int | None:

@@ -114,10 +114,10 @@ class ConsumerReader(LogReader):
         topic_state = self.state.topics.get(topic)
         return 0 if topic_state is None else len(topic_state.partitions)
 
-    def bounds(self, topic: str, partition: int) -> Bounds | None:
-        """As ``LogReader.bounds``."""
+    def bounds(self, topic: str, partition: int, state: State | None = None) -> Bounds | None:
+        """As ``LogReader.bounds``; of ``__consumer_offsets``, which is never created again, in the newest state."""
         if topic != CONSUMER_OFFSETS_TOPIC:
-            return super().bounds(topic, partition)
+            return super().bounds(topic, partition, state)
         if partition >= PARTITIONS:
             return None
         try:

@@ -138,15 +138,28 @@ class Positions:
         """Fetch records from a position on."""
         self._read_ahead.read_from(position.topic_partition, position.position or 0, position.paused, position.topic_id)
 
-    def seek(self, position: PartitionPosition, offset: int | None, reset: str = "") -> None:
-        """Read from ``offset`` on, or from the offset that the policy ``reset`` finds at the next ``update``."""
-        position.move(offset, reset)
-        if offset is not None:
-            position.topic_id = _topic_id(self._coordinator.state, position.topic_partition)
-            self.read(position)
-            return
+    def seek(self, position: PartitionPosition, offset: int) -> None:
+        """Read from an offset on that the caller has found: of the topic that it has read, or looked up offsets in. The
+        newest state may be of one that was created again since, whose first records would be skipped."""
+        newest = _topic_id(self._coordinator.state, position.topic_partition)
+        self._move(position, offset, position.looked_up_id or position.topic_id or newest)
+
+    def _move(self, position: PartitionPosition, offset: int, topic_id: str) -> None:
+        position.move(offset)
+        position.is_of(topic_id)
+        self.read(position)
+
+    def seek_by(self, position: PartitionPosition, reset: str) -> None:
+        """Read from the offset that the policy ``reset`` finds at the next ``update``."""
+        position.move(None, reset)
         self._read_ahead.forget(position.topic_partition)
         self.stale = True
+
+    def note_lookup(self, partition: TopicPartition, topic_id: str) -> None:
+        """Note that the caller has looked up an offset of this topic, or was told of one, to which it may seek."""
+        position = self._subscription.positions.get(partition)
+        if position is not None:
+            position.looked_up_id = topic_id
 
     def reset_out_of_range(self, error: OffsetOutOfRangeError) -> None:
         """Continue where ``auto_offset_reset`` says; raise the error if it is none."""
@@ -155,11 +168,12 @@ class Positions:
         if position is None:
             return
         if self._needs_files(partition) and reset.strategy != NONE:
-            self.seek(position, None, reset.strategy)  # found at the next update
+            self.seek_by(position, reset.strategy)  # found at the next update
             return
         bounds = self._reader.bounds(*partition)
         if bounds is not None:
-            self.seek(position, self._reset_offset(partition, bounds, reset, error))
+            self.note_lookup(partition, bounds.topic_id)  # if this raises, the caller seeks to one of them
+            self._move(position, self._reset_offset(partition, bounds, reset, error), bounds.topic_id)
 
     def _reset_offset(
         self, partition: TopicPartition, bounds: Bounds, reset: OffsetReset, error: OffsetOutOfRangeError | None
@@ -179,9 +193,15 @@ class Positions:
             **partition._asdict(),
         )
 
-    def committed(self, partition: TopicPartition, state: State | None = None) -> OffsetAndMetadata | None:
-        """Return the offset that the group has committed, by default in the newest state read so far."""
-        offset = (state or self._coordinator.state).committed(self._config.group_id, *partition)
+    def committed_now(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+        """Return the offset that the group has committed in the newest state read so far, to the consumer's caller."""
+        state = self._coordinator.state
+        self.note_lookup(partition, _topic_id(state, partition))
+        return self.committed(partition, state)
+
+    def committed(self, partition: TopicPartition, state: State) -> OffsetAndMetadata | None:
+        """Return the offset that the group has committed in this state."""
+        offset = state.committed(self._config.group_id, *partition)
         return None if offset is None else OffsetAndMetadata(offset.offset, offset.metadata, offset.leader_epoch)
 
     def abandon(self) -> None:
@@ -209,6 +229,7 @@ class Positions:
             with unknown_as_timeout():
                 self._coordinator.state.partition(*topic_partition)
             raise UnknownTopicTimeoutError(f"partition {topic_partition} does not exist", **topic_partition._asdict())
+        self.note_lookup(topic_partition, bounds.topic_id)
         return bounds
 
     def _call_within(self, action: Callable[[], Result], what: str, until: float) -> Result:

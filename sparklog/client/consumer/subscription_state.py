@@ -97,13 +97,15 @@ class PartitionPosition:
 
     ``reset`` is the reset policy that finds it, if not the committed offset; ``search`` is a lookup in progress.
     ``epoch`` is the leader epoch of the last record before it, -1 if unknown. ``topic_id`` is that of the topic whose
-    offset it is, empty if unknown: a topic that is created again begins at 0.
+    offset it is, empty if unknown: a topic that is created again begins at 0. ``looked_up_id`` is that of the topic in
+    which the caller has looked up offsets since, empty if it has not: a seek is to an offset of that topic.
     """
 
     __slots__ = (
         "_delivery",
         "committed",
         "epoch",
+        "looked_up_id",
         "paused",
         "position",
         "reset",
@@ -119,6 +121,7 @@ class PartitionPosition:
         self.reset = ""
         self.epoch = -1
         self.topic_id = ""
+        self.looked_up_id = ""
         self.committed: int | None = None
         self.search: Call[StartOffset | None] | None = None
         self._delivery = object()
@@ -135,10 +138,16 @@ class PartitionPosition:
     def start(self, at: StartOffset) -> None:
         """Continue from where a lookup has found the start."""
         self.move(at.offset)
-        self.topic_id = at.topic_id
+        self.is_of(at.topic_id)
         if at.committed is not None:
             self.committed = at.committed.offset
             self.epoch = -1 if at.committed.leader_epoch is None else at.committed.leader_epoch
+
+    def is_of(self, topic_id: str) -> None:
+        """Note of which topic the position is now: an offset that was committed of another one says nothing of it."""
+        if self.topic_id not in ("", topic_id):
+            self.committed = None
+        self.topic_id, self.looked_up_id = topic_id, ""
 
     def deliver(self, records: Iterable[ConsumerRecord]) -> Iterator[ConsumerRecord]:
         """Yield records, moving the position past each; end when it was moved or ``end_delivery`` was called."""

@@ -58,7 +58,7 @@ from sparklog.errors import (
     WriteRefusedError,
 )
 from sparklog.protocol.decide.append import AppendRequest, AppendResult
-from sparklog.protocol.decide.groups import GroupCommit
+from sparklog.protocol.decide.groups import GroupCommit, merge_offsets, topic_ids
 from sparklog.protocol.decide.producers import ProducerIdentity
 from sparklog.protocol.names import validate_group_id
 from sparklog.retry import is_transient, retry
@@ -232,11 +232,11 @@ class Transactions(SenderBase):
     def _add_offsets(self, offsets: Mapping[Any, Any], group_metadata: object) -> None:
         self._check("send_offsets_to_transaction")
         commit, groups = group_commit(offsets, group_metadata), self._transaction.groups
+        known = topic_ids(self._coordinator.state, commit.offsets)  # a group id alone brings none
+        commit = msgspec.structs.replace(commit, topic_ids={**known, **commit.topic_ids})
         key = (commit.group, commit.member, commit.generation, commit.instance_id)  # each is checked by itself
-        earlier = groups.get(key)
-        if earlier is not None:
-            offsets, topic_ids = {**earlier.offsets, **commit.offsets}, {**commit.topic_ids, **earlier.topic_ids}
-            commit = msgspec.structs.replace(commit, offsets=offsets, topic_ids=topic_ids)
+        if key in groups:
+            commit = merge_offsets(groups[key], commit)
         if commit.offsets:
             groups[key] = commit
 

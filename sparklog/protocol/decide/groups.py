@@ -78,7 +78,8 @@ class GroupCommit(msgspec.Struct, frozen=True, kw_only=True):
     """Positions of a group. Without a member they come from outside its membership, as from a tool or a query.
 
     ``topic_ids`` are those of the topics that were read, by name: offsets of a topic that was re-created since are
-    refused, since they would skip its records.
+    refused, since they would skip its records. Make it when the offsets are found, however much later it is decided:
+    ids, member and generation of a later state may be those of other records.
     """
 
     group: str
@@ -182,14 +183,12 @@ def leave_group(
     return Decision([LeaveGroup(group=group, members=leaving, reason=reason)], leaving)
 
 
-def acknowledge_revocation(state: State, group: str, member: str, generation: int, offsets: Offsets) -> Decision[None]:
+def acknowledge_revocation(state: State, commit: GroupCommit) -> Decision[None]:
     """Commit a member's last offsets of its revoked partitions and release them. Raises as ``commit_group_offsets``."""
-    commit = GroupCommit(group=group, offsets=offsets, member=member, generation=generation)
     if not _find_member(state, commit).revoking:
         return Decision([], None)
-    return Decision(
-        [*commit_group_offsets(state, commit).actions, AcknowledgeRevocation(group=group, member=member)], None
-    )
+    released = AcknowledgeRevocation(group=commit.group, member=commit.member)
+    return Decision([*commit_group_offsets(state, commit).actions, released], None)
 
 
 def _find_member(state: State, commit: GroupCommit) -> MemberState:
@@ -301,9 +300,17 @@ def _check_held_by_no_other(group: GroupState, commit: GroupCommit) -> None:
                 )
 
 
-def topic_ids(state: State, offsets: Offsets) -> dict[str, str]:
-    """Return the ids of the topics of these offsets in this state, for a ``GroupCommit`` that is decided later."""
-    return {topic: state.topics[topic].topic_id for topic, _ in offsets if topic in state.topics}
+def topic_ids(state: State, partitions: Iterable[tuple[str, int]]) -> dict[str, str]:
+    """Return the ids of the topics of these partitions in this state, for a ``GroupCommit`` that is decided later."""
+    return {topic: state.topics[topic].topic_id for topic, _ in partitions if topic in state.topics}
+
+
+def merge_offsets(earlier: GroupCommit, later: GroupCommit) -> GroupCommit:
+    """Return a commit with the offsets of both, the later one's where both have one. Of a topic that was created again
+    in between, the earlier id stays: it refuses the earlier offsets."""
+    offsets = {**earlier.offsets, **later.offsets}
+    ids = {topic: earlier.topic_ids[topic] for topic, _ in earlier.offsets if topic in earlier.topic_ids}
+    return msgspec.structs.replace(later, offsets=offsets, topic_ids={**later.topic_ids, **ids})
 
 
 def _check_same_topics(state: State, commit: GroupCommit) -> None:

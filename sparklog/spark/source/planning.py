@@ -78,7 +78,7 @@ def plan_range(state: State, span: OffsetRange, segments: Iterable[Segment]) -> 
 
 
 class Plan:
-    """Plans one read on one state. Lives for one call of ``partitions``; not thread-safe.
+    """Plans one read on one ``state``. Lives for one call of ``partitions``; not thread-safe.
 
     The fetcher reads segments to look up timestamps.
     """
@@ -88,12 +88,12 @@ class Plan:
         self._fetcher = fetcher
         self._options = options
         self._pruned = pruned
-        self._state: State = coordinator.state
+        self.state: State = coordinator.state
         self._topics: dict[str, TopicSegments] = {}
 
     def ranges(self) -> list[PlannedRange]:
         """Return the range of each task. Raises DataLossError, OffsetOutOfRangeError, UnknownTopicOrPartitionError."""
-        subscribed = self._existed(select(self._state, self._options.subscription))
+        subscribed = self._existed(select(self.state, self._options.subscription))
         check_covers("starting", self._options.starting, subscribed)
         check_covers("ending", self._options.ending, subscribed)
         admitted = [topic_partition for topic_partition in subscribed if self._pruned.admits(*topic_partition)]
@@ -110,30 +110,30 @@ class Plan:
             return list(subscribed)
         for topic in self._options.subscription.topic_names:
             if topic not in past:
-                find_past_ends(self._coordinator.log, self._state, topic, self._past_version)  # raises, with the reason
+                find_past_ends(self._coordinator.log, self.state, topic, self._past_version)  # raises, with the reason
         return [each for each in subscribed if each.partition in past.get(each.topic, {})]
 
     @cached_property
     def _past_version(self) -> int:
-        past = find_past_version(self._coordinator.log, self._state, self._options.version, self._options.as_of_ms)
-        return self._state.version if past is None else past
+        past = find_past_version(self._coordinator.log, self.state, self._options.version, self._options.as_of_ms)
+        return self.state.version if past is None else past
 
     @cached_property
     def _past_ends(self) -> Mapping[str, Mapping[int, int]] | None:
         """Where the partitions of each topic ended at the version that is read, None for the newest."""
         if not self._options.is_of_past:
             return None
-        topics = {topic for topic, _ in select(self._state, self._options.subscription)}
+        topics = {topic for topic, _ in select(self.state, self._options.subscription)}
         if CONSUMER_OFFSETS_TOPIC in topics:
             raise InvalidOptionError(
                 f"{CONSUMER_OFFSETS_TOPIC} is derived from the commit log, and is only known as it is now; leave out "
                 "versionAsOf and timestampAsOf"
             )
-        return find_past_topics(self._coordinator.log, self._state, self._past_version, topics)
+        return find_past_topics(self._coordinator.log, self.state, self._past_version, topics)
 
     def starts(self) -> dict[TopicPartition, int]:
         """Return the offset at which each partition starts, also of empty ones. Errors as ``ranges``."""
-        subscribed = select(self._state, self._options.subscription)
+        subscribed = select(self.state, self._options.subscription)
         check_covers("starting", self._options.starting, subscribed)
         return {topic_partition: self._resolve(topic_partition).start for topic_partition in subscribed}
 
@@ -160,7 +160,7 @@ class Plan:
         """Return the start and the end of a partition's log."""
         if topic_partition.topic == CONSUMER_OFFSETS_TOPIC:
             return self._consumer_offsets.start_offset, self._consumer_offsets.end_offset
-        partition = self._state.partition(*topic_partition)
+        partition = self.state.partition(*topic_partition)
         end = partition.high_watermark
         if self._past_ends is not None:
             end = max(self._past_ends[topic_partition.topic][topic_partition.partition], partition.log_start_offset)
@@ -168,7 +168,7 @@ class Plan:
 
     @cached_property
     def _consumer_offsets(self) -> ConsumerOffsets:
-        return ConsumerOffsets(self._coordinator, self._state)
+        return ConsumerOffsets(self._coordinator, self.state)
 
     def _offset_at(self, topic_partition: TopicPartition, timestamp_ms: int, side: str) -> int:
         """Return the first offset with this time or a later one. If there is none, return the end; for a starting
@@ -229,16 +229,16 @@ class Plan:
         if span.topic == CONSUMER_OFFSETS_TOPIC:
             records = self._consumer_offsets.records(span)
             return PlannedRange(
-                span.topic, "", span.partition, span.start, span.end, (), (), self._state.version, records
+                span.topic, "", span.partition, span.start, span.end, (), (), self.state.version, records
             )
         times = self._pruned.timestamps_us
         segments = self._segments(TopicPartition(span.topic, span.partition)).between(span.start, span.end)
         kept = (segment for segment in segments if times.overlaps(segment.min_timestamp_us, segment.max_timestamp_us))
-        return plan_range(self._state, span, kept)
+        return plan_range(self.state, span, kept)
 
     def _segments(self, topic_partition: TopicPartition) -> PartitionSegments:
         if topic_partition.topic not in self._topics:
-            self._topics[topic_partition.topic] = self._coordinator.segments(topic_partition.topic, self._state)
+            self._topics[topic_partition.topic] = self._coordinator.segments(topic_partition.topic, self.state)
         return self._topics[topic_partition.topic].partition(topic_partition.partition)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,7 @@ from sparklog.clock import Clock, SystemClock
 from sparklog.coordinator import Coordinator, shared_cluster
 from sparklog.coordinator.reader_leases import ReaderLease
 from sparklog.errors import SparklogError
+from sparklog.log.records.fetch import Fetcher
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets, split_offsets, topic_ids
 from sparklog.protocol.state import BrokerState, State
 from sparklog.spark.broker_stores import readable_stores
@@ -63,6 +65,7 @@ class StreamPlanner:
         self._brokers: Mapping[int, BrokerState] | None = None
         self._target: StreamOffsets | None = None
         self._latest: StreamOffsets | None = None
+        self._start_ids: Mapping[str, str] = {}
         self._last_batch_at: float | None = None
         self._reported: list[Loss] = []
         self._missing: list[str] = []
@@ -79,18 +82,24 @@ class StreamPlanner:
     # -- offsets
 
     def initial(self) -> dict[str, Any]:
-        """Return the offsets at which a new query starts, without ids (see ``stream.offsets``).
+        """Return the offsets at which a new query starts, without ids (see ``stream.offsets``). This planner keeps
+        the ids: the topics may be created again before its first batch.
 
         Raises InvalidOptionError, DataLossError, OffsetOutOfRangeError and UnknownTopicOrPartitionError if the starting
         offsets do not fit the topics.
         """
         coordinator, source = self._coordinator, self._options.source
-        starts = plan(coordinator, lambda fetcher: Plan(coordinator, fetcher, source, Pruning()).starts())
-        return StreamOffsets({**starts, **self._committed(starts)}).to_json()
 
-    def _committed(self, of: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        def look_up(fetcher: Fetcher) -> tuple[State, dict[TopicPartition, int]]:
+            found = Plan(coordinator, fetcher, source, Pruning())
+            return found.state, found.starts()
+
+        state, starts = plan(coordinator, look_up)
+        self._start_ids = topic_ids(state, starts)
+        return StreamOffsets({**starts, **self._committed(state, starts)}).to_json()
+
+    def _committed(self, state: State, of: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the group's committed offsets if the query is to start there, without those of deleted topics."""
-        state = self._coordinator.state
         logs = find_logs(state, of) if self._options.start_of_group in state.groups else {}
         offsets = {
             partition: committed.offset
@@ -178,6 +187,8 @@ class StreamPlanner:
 
     def _parse(self, raw: Mapping[str, Any]) -> StreamOffsets:
         offsets = parse(raw)
+        if not (offsets.cluster_id or offsets.topic_ids):  # those of ``initial``
+            offsets = replace(offsets, topic_ids=self._start_ids)
         check_cluster(offsets, self._coordinator.state.cluster_id, self._coordinator.store.root)
         return offsets
 

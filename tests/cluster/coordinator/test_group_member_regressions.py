@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from sparklog.coordinator.group_member import GroupMember
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import CommitFailedError
+from sparklog.protocol.decide.groups import leave_group
 from sparklog.types import TopicPartition
 from tests.cluster.coordinator.test_group_member import SESSION_MS, Group, refreshed
 
@@ -25,6 +28,74 @@ def test_offsets_of_a_recreated_topic_do_not_skip_its_records(
     assert partition in refreshed(member).lost
     member.commit({partition: 7})
     assert group.committed() == {0: 7}
+
+
+def test_a_commit_keeps_the_topic_of_when_it_was_prepared(request: pytest.FixtureRequest) -> None:
+    group = Group(request.node.name)
+    member = group.member()
+    refreshed(member)
+    commit = member.prepare({TopicPartition("orders", 0): 50})
+    delete_topic(group.admin, "orders")
+    group.admin.create_topic("orders", 4)
+    assert refreshed(member).assigned
+    with pytest.raises(CommitFailedError, match="created again"):
+        member.submit(commit)
+    assert group.committed() == {}
+
+
+def test_a_commit_keeps_the_membership_of_when_it_was_prepared(request: pytest.FixtureRequest) -> None:
+    group = Group(request.node.name)
+    partition = TopicPartition("orders", 0)
+    stopped = group.member()
+    refreshed(stopped)
+    commit = stopped.prepare({partition: 5})
+    group.admin.submit(partial(leave_group, group="g", members=[stopped.member_id], reason="expired"))
+    other = group.member()
+    refreshed(other)
+    other.commit({partition: 50})
+    other.leave()
+    assert refreshed(stopped).lost
+    stopped.join(["orders"])
+    early = stopped.prepare({partition: 6})  # its partitions are not reported yet: it can only be of the former ones
+    assert partition in refreshed(stopped).assigned
+    for former in (commit, early):
+        with pytest.raises(CommitFailedError):
+            stopped.submit(former)
+    assert group.committed() == {0: 50}
+
+
+def test_a_commit_stays_valid_in_a_later_generation_while_its_member_holds_the_partitions(
+    request: pytest.FixtureRequest,
+) -> None:
+    group = Group(request.node.name)
+    member = group.member()
+    refreshed(member)
+    commit = member.prepare({TopicPartition("orders", number): 5 for number in range(4)})
+    group.member()
+    revoked = refreshed(member).revoked
+    assert revoked
+    member.submit(commit)
+    assert group.committed() == dict.fromkeys(range(4), 5)
+    member.acknowledge()
+    with pytest.raises(CommitFailedError):
+        member.submit(commit)
+
+
+def test_last_offsets_of_a_recreated_topic_are_left_out_of_an_acknowledgement(request: pytest.FixtureRequest) -> None:
+    group = Group(request.node.name)
+    group.admin.create_topic("audit", 1)
+    first = group.member(topics=("orders", "audit"))
+    refreshed(first)
+    former = dict(first.topic_ids)
+    group.member()
+    refreshed(first)
+    delete_topic(group.admin, "audit")
+    group.admin.create_topic("audit", 1)
+    change = refreshed(first)
+    assert change.to_acknowledge
+    first.acknowledge({TopicPartition("audit", 0): 7, TopicPartition("orders", 0): 1}, former)
+    assert not refreshed(first).to_acknowledge
+    assert [(at.topic, at.offset) for at in group.admin.refresh().groups["g"].offsets.values()] == [("orders", 1)]
 
 
 def test_a_member_with_a_short_timeout_is_removed_by_one_that_checks_less_often(

@@ -219,6 +219,22 @@ def test_a_recreated_topic_is_data_loss_even_if_its_offsets_would_fit(
     assert [offset for _, _, offset in read(lenient, first, second)] == list(range(9))
 
 
+def test_a_start_that_was_found_in_a_former_topic_is_data_loss_too(tmp_path: Path) -> None:
+    log = cluster(tmp_path, orders=1)
+    produce(tmp_path, "orders", 5)
+    strict = reader(tmp_path, startingOffsets="latest")
+    lenient = reader(tmp_path, startingOffsets="latest", failOnDataLoss="false")
+    start = strict.initialOffset()
+    assert lenient.initialOffset() == start == {"orders": {"0": 5}}
+    delete_topic(log, "orders")
+    log.create_topic("orders")
+    produce(tmp_path, "orders", 9)
+    with pytest.raises(DataLossError, match=r"orders-0 from offset 5 on.*created again"):
+        strict.latestOffset(start, ALL)
+    end = lenient.latestOffset(start, ALL)
+    assert [offset for _, _, offset in read(lenient, start, end)] == list(range(9))
+
+
 def test_a_restart_from_an_older_checkpoint_continues_and_detects_a_recreated_topic(
     tmp_path: Path,
 ) -> None:

@@ -32,6 +32,7 @@ from sparklog.protocol.decide.groups import (
     expire_offsets,
     join_group,
     leave_group,
+    merge_offsets,
 )
 from sparklog.protocol.decide.topics import NewTopic, alter_configs, create_partitions, create_topic, delete_topic
 from sparklog.protocol.group.rebalance import held_partitions
@@ -53,7 +54,8 @@ def left(state: State, *members: str) -> State:
 def acknowledged(state: State, member: str, **offsets: int) -> State:
     generation = state.groups["g"].generation
     positions = {(name.split("__")[0], int(name.split("__")[1])): offset for name, offset in offsets.items()}
-    return after(state, acknowledge_revocation(state, "g", member, generation, positions))
+    last = GroupCommit(group="g", offsets=positions, member=member, generation=generation)
+    return after(state, acknowledge_revocation(state, last))
 
 
 def owned(state: State, member: str) -> list[int]:
@@ -254,3 +256,11 @@ def test_every_partition_always_ends_up_with_exactly_one_owner(steps: list[tuple
     everything = {partition for one in group.members.values() for partition in held_partitions(one)}
     assert everything == {TopicPartition("orders", number) for number in range(5)}
     assert group.name_of_state == "Stable"
+
+
+def test_merged_offsets_are_those_of_both_and_an_earlier_topic_is_not_forgotten() -> None:
+    earlier = GroupCommit(group="g", offsets={("a", 0): 1, ("a", 1): 1}, topic_ids={"a": "a1", "unused": "u1"})
+    later = GroupCommit(group="g", offsets={("a", 1): 2, ("unused", 0): 3}, topic_ids={"a": "a2", "unused": "u2"})
+    merged = merge_offsets(earlier, later)
+    assert merged.offsets == {("a", 0): 1, ("a", 1): 2, ("unused", 0): 3}
+    assert merged.topic_ids == {"a": "a1", "unused": "u2"}

@@ -25,7 +25,7 @@ from sparklog.types import TopicPartition, printable
 if TYPE_CHECKING:
     from sparklog.client.admin.client import AdminClient
     from sparklog.client.admin.groups import OffsetSpecs
-    from sparklog.client.admin.types import OffsetShift, OffsetSpec, OffsetTimestamp
+    from sparklog.client.admin.types import OffsetShift, OffsetSpec, OffsetTimestamp, PlannedOffset
     from sparklog.protocol.state import State
 
 CHECKPOINT_NOTE = (
@@ -35,7 +35,8 @@ CHECKPOINT_NOTE = (
 MAX_FILE_BYTES = 64 * 1024 * 1024
 """bytes of a CSV file: a million lines with long names."""
 
-Plan = dict[TopicPartition, int]
+Wanted = dict[TopicPartition, int]
+Plan = Mapping[TopicPartition, "PlannedOffset"]
 
 
 def reset_offsets(admin: AdminClient, options: argparse.Namespace, groups: list[str]) -> int:
@@ -61,7 +62,8 @@ def reset_offsets(admin: AdminClient, options: argparse.Namespace, groups: list[
         plans[name] = {} if problem else _plan(admin, state, options, name, from_file.get(name, {}))
     if options.execute:
         for name in filter(plans.get, plans):
-            admin.alter_group_offsets(name, plans[name], raise_errors=True)
+            offsets = {partition: planned.offset for partition, planned in plans[name].items()}
+            admin.alter_group_offsets(name, offsets, raise_errors=True, planned=plans[name])
     if options.export:
         print(_as_csv(plans, with_group=len(options.group) != 1))
     else:
@@ -72,7 +74,7 @@ def reset_offsets(admin: AdminClient, options: argparse.Namespace, groups: list[
 
 
 def _as_table(plans: Mapping[str, Plan]) -> list[str]:
-    rows = [(name, *partition, offset) for name, plan in plans.items() for partition, offset in plan.items()]
+    rows = [(name, *partition, planned.offset) for name, plan in plans.items() for partition, planned in plan.items()]
     width = -max([15, *(len(printable(name)) for name in plans)])  # groups without rows count too
     return ["", *table([("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"), *rows], [width, -15, 10, 0])]
 
@@ -82,15 +84,15 @@ def _as_csv(plans: Mapping[str, Plan], with_group: bool) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for name, plan in plans.items():
-        for partition, offset in plan.items():
-            writer.writerow([*([name] if with_group else []), partition.topic, partition.partition, offset])
+        for partition, planned in plan.items():
+            writer.writerow([*([name] if with_group else []), partition.topic, partition.partition, planned.offset])
     return out.getvalue()
 
 
 # -- the new offsets of one group
 
 
-def _plan(admin: AdminClient, state: State, options: argparse.Namespace, group: str, from_file: Plan) -> Plan:
+def _plan(admin: AdminClient, state: State, options: argparse.Namespace, group: str, from_file: Wanted) -> Plan:
     specs: OffsetSpecs
     if options.from_file is not None:
         specs = dict(sorted(from_file.items()))
@@ -116,7 +118,7 @@ def _plan(admin: AdminClient, state: State, options: argparse.Namespace, group: 
                 f"New offset ({wanted}) is {side} than {kind} offset for topic partition {partition}. "
                 f"Value will be set to {offset}."
             )
-    return {partition: offset for partition, (offset, _) in planned.items()}
+    return planned
 
 
 def _spec(options: argparse.Namespace) -> OffsetSpec | OffsetTimestamp | OffsetShift | int | None:
@@ -184,7 +186,7 @@ def parse_duration_ms(text: str) -> int:
 # -- by file
 
 
-def _read_plans(options: argparse.Namespace, groups: list[str]) -> dict[str, Plan]:
+def _read_plans(options: argparse.Namespace, groups: list[str]) -> dict[str, Wanted]:
     """Read the CSV file's offsets by group, and say which rows are of none of the ``groups``. Raises UsageError if its
     format is not that of ``--export``."""
     path = options.from_file
@@ -195,7 +197,7 @@ def _read_plans(options: argparse.Namespace, groups: list[str]) -> dict[str, Pla
         raise UsageError(f"--from-file: {path} cannot be read: {error}") from error
     if len(text) > MAX_FILE_BYTES:
         raise UsageError(f"--from-file: {path} has over {MAX_FILE_BYTES} characters")
-    plans: dict[str, Plan] = {}
+    plans: dict[str, Wanted] = {}
     for group, partition, offset in _parse_rows(path, text, options.group):
         plans.setdefault(group, {})[partition] = offset
     ignored = sorted(plans.keys() - set(groups))
