@@ -245,8 +245,9 @@ def cordon_broker(coordinator: Coordinator, broker: int, cordoned: bool = True) 
     """Exclude a broker from new replicas, or include it again; return whether that is a change.
 
     Raises BrokerIdNotRegisteredError."""
-    forget_removals(coordinator.store, broker)
-    return coordinator.submit(lambda state: decide_brokers.cordon(state, broker, cordoned))
+    is_change = coordinator.submit(lambda state: decide_brokers.cordon(state, broker, cordoned))
+    forget_removals(coordinator.store, broker)  # after it: a removal that ends meanwhile finds what was committed
+    return is_change
 
 
 @in_one_history

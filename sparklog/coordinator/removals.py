@@ -13,6 +13,7 @@ Rules: a name is used once. A note decides nothing that ``protocol.decide.locati
 
 from __future__ import annotations
 
+import logging
 import re
 from functools import partial
 
@@ -22,8 +23,11 @@ from sparklog import limits
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.one_history import in_one_history
 from sparklog.errors import CorruptMetadataError, ObjectNotFoundError
+from sparklog.log.parallel import map_parallel
 from sparklog.protocol.decide.locations import Removal, end_removal
 from sparklog.store.base import Store
+
+logger = logging.getLogger(__name__)
 
 REMOVALS = "leases/removals/"
 LATE_REQUEST_MS = 600_000
@@ -44,17 +48,30 @@ def may_repeat_requests(store: Store) -> bool:
 
 
 def note_removal(root: Store, removal: Removal) -> None:
-    """Note a removal that has deleted what it had to. Raises StorageError."""
+    """Note a removal that has deleted what it had to, in place of earlier ones. Raises StorageError."""
     note = _Note(removal.broker, removal.url, removal.version)
-    root.put(f"{REMOVALS}{removal.broker}-{removal.version:020d}", msgspec.json.encode(note))
+    key = f"{REMOVALS}{removal.broker}-{removal.version:020d}"
+    root.put(key, msgspec.json.encode(note))
+    map_parallel(
+        root.delete, [earlier for earlier in _notes_of(root, removal.broker) if earlier < key], root.parallel_requests
+    )
 
 
 def forget_removals(root: Store, broker: int) -> None:
     """Delete the notes of a broker whose cordon an operator has set or lifted. Raises StorageError."""
-    for info in list(root.list(REMOVALS)):
-        name = _NAME.fullmatch(info.key)
-        if name and int(name.group(1)) == broker:
-            root.delete(info.key)
+    map_parallel(root.delete, _notes_of(root, broker), root.parallel_requests)
+
+
+def read_newest_removal(root: Store, broker: int) -> Removal | None:
+    """Return the last removal that has deleted what it had to at a broker, and whose cordon is to be lifted. Raises
+    StorageError."""
+    notes = _notes_of(root, broker)
+    return _read(root, notes[-1]) if notes else None
+
+
+def _notes_of(root: Store, broker: int) -> list[str]:
+    names = [_NAME.fullmatch(info.key) for info in root.list(REMOVALS)]
+    return sorted(name.string for name in names if name is not None and int(name.group(1)) == broker)
 
 
 @in_one_history
@@ -67,9 +84,17 @@ def end_removals(coordinator: Coordinator) -> None:
     for info in list(root.list(REMOVALS)):
         if _NAME.fullmatch(info.key) and now_ms - info.modified_ms >= LATE_REQUEST_MS:
             removal = _read(root, info.key)
-            if removal is not None:
-                coordinator.submit(partial(end_removal, removal=removal))
+            if removal is not None and not coordinator.submit(partial(end_removal, removal=removal)):
+                logger.warning("%s", describe_lasting_cordon(removal.broker))
             root.delete(info.key)
+
+
+def describe_lasting_cordon(broker: int) -> str:
+    """Return what to do about a cordon that a removal does not lift."""
+    return (
+        f"broker {broker} stays cordoned: another removal of surplus copies may have begun there, or its location has "
+        f"changed; run `sparklog brokers uncordon --id {broker}` when no vacuum is running"
+    )
 
 
 def _read(root: Store, key: str) -> Removal | None:

@@ -10,9 +10,9 @@ Rules: a file is deleted only if no partition with a replica at this broker has 
 removal began, and a history segment only when the topic's Delta table shows the log since. The removal that cordoned
 the broker lifts that, unless another one has begun since: that may be stopped between any two steps. So of two at the
 same time, the older one stops, and the broker stays cordoned, as it does if the job is killed, until
-``brokers uncordon``. At a remote storage the cordon lasts longer than a deletion can be on its way (``coordinator.
-removals``). A broker that was cordoned before stays cordoned; ``brokers.register_broker`` cordons one whose
-location has files.
+``brokers uncordon``. At a remote storage the cordon lasts longer than a deletion can be on its way
+(``coordinator.removals``); a removal that begins meanwhile takes it over. A broker that an operator has cordoned, also
+meanwhile, stays cordoned; ``brokers.register_broker`` cordons one whose location has files.
 Not for: files without live segments (``sweep``, ``vacuum``).
 """
 
@@ -25,7 +25,12 @@ from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.live_files import LiveFiles, LivePartition, read_live_partitions
 from sparklog.coordinator.one_history import in_one_history
 from sparklog.coordinator.ownership import check_owned
-from sparklog.coordinator.removals import may_repeat_requests, note_removal
+from sparklog.coordinator.removals import (
+    describe_lasting_cordon,
+    may_repeat_requests,
+    note_removal,
+    read_newest_removal,
+)
 from sparklog.errors import BrokerNotAvailableError
 from sparklog.log.parallel import map_parallel
 from sparklog.maintenance.gc.sweep import DELETED_TOGETHER, why_listed
@@ -55,7 +60,8 @@ def remove_surplus_replicas(
     candidates = _find_surplus(coordinator, store, broker)
     if dry_run or not candidates:
         return candidates
-    removal = coordinator.submit(partial(begin_removal, broker=broker))
+    earlier = read_newest_removal(coordinator.store, broker) if state.brokers[broker].cordoned else None
+    removal = coordinator.submit(partial(begin_removal, broker=broker, earlier=earlier))
     deleted: list[ObjectInfo] = []
     try:
         if removal.url != state.brokers[broker].url:  # it has moved in between, and this store is the former location
@@ -68,10 +74,7 @@ def remove_surplus_replicas(
         if deleted and may_repeat_requests(store) and removal.cordons and may_remove(coordinator.refresh(), removal):
             note_removal(coordinator.store, removal)  # a deletion that was sent twice may still be on its way
         elif not coordinator.submit(partial(end_removal, removal=removal)):
-            problems.append(
-                f"broker {broker} stays cordoned: another removal of surplus copies may have begun there; run "
-                f"`sparklog brokers uncordon --id {broker}` when no vacuum is running"
-            )
+            problems.append(describe_lasting_cordon(broker))
 
 
 def _delete(

@@ -117,10 +117,11 @@ def unregister_broker(state: State, broker: int) -> Decision[None]:
 
 
 def cordon(state: State, broker: int, cordoned: bool) -> Decision[bool]:
-    """Cordon a broker, so that it keeps its replicas and gets no new ones, or lift that. Raises
-    BrokerIdNotRegisteredError."""
+    """Cordon a broker, so that it keeps its replicas and gets no new ones, or lift that; the result is whether that is
+    a change. Raises BrokerIdNotRegisteredError."""
     if find_broker(state, broker).cordoned == cordoned:
-        return Decision([], False)
+        # The cordon may be that of a removal of surplus copies: with this one since, it does not lift it.
+        return Decision([ChangeBroker(broker=broker, lost_files=True, cordoned=True)] if cordoned else [], False)
     return Decision([ChangeBroker(broker=broker, cordoned=cordoned)], True)
 
 

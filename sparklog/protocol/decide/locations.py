@@ -159,9 +159,10 @@ class Removal(NamedTuple):
     cordons: bool
 
 
-def begin_removal(state: State, broker: int) -> Decision[Removal]:
+def begin_removal(state: State, broker: int, earlier: Removal | None = None) -> Decision[Removal]:
     """Begin to remove surplus copies from a broker: no replica can be added to it until the removal ends, and nothing
-    counts that was seen there before.
+    counts that was seen there before. If the broker is cordoned by an ``earlier`` removal that has deleted everything,
+    this one lifts that.
 
     A stopped job that saw a copy before it became surplus could otherwise add a replica that relies on it later. Raises
     BrokerIdNotRegisteredError, BrokerNotAvailableError if the same commit begins another removal there.
@@ -173,7 +174,8 @@ def begin_removal(state: State, broker: int) -> Decision[Removal]:
         )
     change = ChangeBroker(broker=broker, lost_files=True, cordoned=None if former.cordoned else True)
     kept = frozenset(replicas_on(state, broker))
-    return Decision([change], Removal(broker, former.url, state.version + 1, kept, not former.cordoned))
+    cordons = not former.cordoned or (earlier is not None and may_remove(state, earlier))
+    return Decision([change], Removal(broker, former.url, state.version + 1, kept, cordons))
 
 
 def may_remove(state: State, removal: Removal) -> bool:

@@ -16,11 +16,12 @@ from sparklog.errors import BrokerNotAvailableError
 from sparklog.maintenance.gc.surplus_replicas import remove_surplus_replicas
 from sparklog.maintenance.gc.vacuum import NO_REPLICA, vacuum
 from sparklog.maintenance.runner import InProcess
-from sparklog.protocol.decide.locations import begin_removal
+from sparklog.protocol.decide.locations import begin_removal, end_removal
 from sparklog.protocol.decide.replicas import alter_reassignments
 from sparklog.store.memory import MemoryStore
 from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import Call, FaultyStore
+from sparklog.testing.records import Record, append_records
 from sparklog.testing.substitutes import substituted
 from sparklog.types import TopicPartition
 from tests.cluster.maintenance.reassignment import reassign
@@ -109,6 +110,36 @@ def test_a_cordon_that_an_operator_has_set_or_lifted_is_not_changed_by_a_removal
     clock.advance(LATE_REQUEST_MS / 1000)
     end_removals(cluster)
     assert cluster.refresh().brokers[1].cordoned is cordoned
+
+
+def test_a_removal_takes_over_the_cordon_of_one_that_has_ended() -> None:
+    """Both at a remote storage, within the time in which a deletion may be on its way."""
+    clock = ManualClock()
+    cluster = create_cluster(MemoryStore("two-removals", clock), clock=clock)
+    for number in (1, 2):
+        add_broker(cluster, f"memory://two-removals-{number}", number)
+    for topic in ("first", "second"):
+        cluster.create_topic(topic, assignment=[[1]])
+        append_records(cluster, topic, [Record(value=b"value")])
+    for topic in ("first", "second"):
+        reassign(cluster, {(topic, 0): [2]}, InProcess())
+        assert len(remove_surplus_replicas(cluster, 1)) == 2
+        clock.advance(LATE_REQUEST_MS / 1000 - 1)
+    end_removals(cluster)
+    assert cluster.refresh().brokers[1].cordoned, "the second one may have a deletion on its way"
+    clock.advance(1)
+    end_removals(cluster)
+    assert not cluster.refresh().brokers[1].cordoned
+    assert list(cluster.store.list(REMOVALS)) == []
+
+
+def test_an_operators_cordon_outlasts_the_removal_during_which_it_was_set() -> None:
+    cluster = create_cluster(MemoryStore("cordon-in-removal"))
+    add_broker(cluster, "memory://cordon-in-removal-disk", 1)
+    removal = cluster.submit(lambda state: begin_removal(state, 1))
+    assert not cordon_broker(cluster, 1), "no change: it was cordoned"
+    assert not cluster.submit(lambda state: end_removal(state, removal))
+    assert cluster.refresh().brokers[1].cordoned
 
 
 def test_a_reader_from_before_the_move_finds_the_new_replicas(tmp_path: Path) -> None:
