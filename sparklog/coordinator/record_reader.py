@@ -4,8 +4,9 @@ A list of segments is a snapshot. By the time a file is read, it may have been m
 the rest of the range is looked up in the newest state and read from the current files. Records are lost only if the
 newest list still names the file that cannot be read.
 
-Rules: offsets never change, so a range read partly from old and partly from new files has each record once. If the
-newest state cannot be read, that is the error: it is not known then whether records are lost.
+Rules: offsets never change, so a range read partly from old and partly from new files has each record once, within one
+history: in a root that was restored since, the same offsets may be other records. If the newest state cannot be read,
+that is the error: it is not known then whether records are lost.
 Not for: positions (``client.consumer``), rows (``log.records.batches``).
 """
 
@@ -14,11 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from sparklog.clock import Clock
+from sparklog.coordinator.begun_files import find_digest
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.errors import DataLossError, OffsetOutOfRangeError, SparklogError, StorageError
+from sparklog.log.commits.replaced_root import refuse_replaced_root
 from sparklog.log.records.fetch import Fetcher, Selection
 from sparklog.log.records.read_order import replicas_in_sync
 from sparklog.log.records.records import Records
+from sparklog.protocol.decide.append import Begun
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
@@ -61,21 +65,22 @@ class RecordReader:
         state: State,
         select: Select | None = None,
     ) -> Iterator[tuple[Segment, Records]]:
-        """Yield the records of ``[start, end)``, which begins in the log of this state. As ``read_segments``."""
+        """Yield the records of ``[start, end)``, which are in the log of this state. As ``read_segments``."""
         coordinator = self._coordinator or self._open_cluster()
         try:
             segments = coordinator.segments(topic, state).partition(partition).between(start, end)
         except OffsetOutOfRangeError as error:
             log_start = coordinator.state.partition(topic, partition).log_start_offset
             raise records_deleted(topic, partition, start, log_start) from error
-        topic_id = state.topic(topic).topic_id
-        yield from self.read_segments(topic, topic_id, partition, segments, start, end, columns, select)
+        topic_id, planned = state.topic(topic).topic_id, Begun(state.version, state.digest)
+        yield from self.read_segments(topic, topic_id, partition, planned, segments, start, end, columns, select)
 
     def read_segments(
         self,
         topic: str,
         topic_id: str,
         partition: int,
+        planned: Begun,
         segments: Sequence[Segment],
         start: int,
         end: int,
@@ -84,10 +89,12 @@ class RecordReader:
     ) -> Iterator[tuple[Segment, Records]]:
         """Yield the records of ``[start, end)`` in offset order, with their segments, one stored batch at a time.
 
-        ``select`` says what is read of each segment, instead of ``columns`` of all.
+        ``planned`` is the commit at which these were the segments of the range. ``select`` says what is read of each
+        segment, instead of ``columns`` of all.
 
         Raises DataLossError if a file is missing, CorruptRecordError or CorruptIndexError if it is damaged, at all
-        replicas; OffsetOutOfRangeError if records are deleted before they are read; the error of a storage.
+        replicas; OffsetOutOfRangeError if records are deleted before they are read; RootReplacedError if files are
+        missing since the root was restored from a copy; the error of a storage.
         """
         failed: set[str] = set()
         whole = Selection(columns)
@@ -105,28 +112,40 @@ class RecordReader:
             except (DataLossError, StorageError) as error:
                 if segment is None:
                     raise
-                segments = self._find_segments(topic, topic_id, partition, start, end, error)
+                segments = self._find_segments(topic, topic_id, partition, planned, start, end, error)
                 if segment.path in failed and any(current.path == segment.path for current in segments):
                     raise error
                 failed.add(segment.path)
 
     def _find_segments(
-        self, topic: str, topic_id: str, partition: int, start: int, end: int, cause: SparklogError
+        self, topic: str, topic_id: str, partition: int, planned: Begun, start: int, end: int, cause: SparklogError
     ) -> Sequence[Segment]:
         """Return the segments that hold a range now. Raises OffsetOutOfRangeError if its start was deleted, ``cause``
-        if the topic was deleted, and the storage's error if that does not answer."""
+        if the topic was deleted, RootReplacedError, and the storage's error if that does not answer."""
         try:
             self._coordinator = self._coordinator or self._open_cluster()
             state = self._coordinator.refresh()
+            self._check_history(planned)
         except SparklogError as error:
             raise error from cause
         topic_state = state.topics.get(topic)
         if topic_state is None or topic_state.topic_id != topic_id:
             raise cause
-        log_start = topic_state.partitions[partition].log_start_offset
-        if start < log_start:
-            raise records_deleted(topic, partition, start, log_start) from cause
+        log = topic_state.partitions[partition]
+        if start < log.log_start_offset:
+            raise records_deleted(topic, partition, start, log.log_start_offset) from cause
+        if end > log.log_end_offset:  # the planned commit was removed, perhaps in a restored root
+            raise cause
         return self._coordinator.segments(topic, state).partition(partition).between(start, end)
+
+    def _check_history(self, planned: Begun) -> None:
+        """Raise RootReplacedError if the log has another commit at the planned version, or ends before it."""
+        assert self._coordinator is not None
+        stored = find_digest(self._coordinator.log, planned)
+        if stored not in (None, planned.digest):
+            raise refuse_replaced_root(
+                self._coordinator.store, f"commit {planned.version}, at which this read was planned, is not there"
+            )
 
     def _replicas_of(self, topic: str, partition: int) -> Sequence[int]:
         if self._coordinator is None:

@@ -53,7 +53,8 @@ INTERNAL_TOPICS = (CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC)
 class PlannedRange:
     """Records ``[start, end)`` of a partition for one task, and the segments that hold them.
 
-    ``replicas`` are the brokers in sync, the leader first; ``version`` is that of the state it was planned on.
+    ``replicas`` are the brokers in sync, the leader first; ``version`` and ``digest`` are those of the state it was
+    planned on.
     ``derived`` are records that no segment holds (``offsets_topic``).
     """
 
@@ -65,6 +66,7 @@ class PlannedRange:
     segments: tuple[Segment, ...]
     replicas: tuple[int, ...]
     version: int
+    digest: str
     derived: tuple[Records, ...] = ()
 
 
@@ -72,9 +74,8 @@ def plan_range(state: State, span: OffsetRange, segments: Iterable[Segment]) -> 
     """Return a range with the facts about its partition that a task needs."""
     replicas = replicas_in_sync(state.partition(span.topic, span.partition))
     topic_id = state.topic(span.topic).topic_id
-    return PlannedRange(
-        span.topic, topic_id, span.partition, span.start, span.end, tuple(segments), replicas, state.version
-    )
+    place = (span.topic, topic_id, span.partition, span.start, span.end)
+    return PlannedRange(*place, tuple(segments), replicas, state.version, state.digest)
 
 
 class Plan:
@@ -228,9 +229,8 @@ class Plan:
     def _with_segments(self, span: OffsetRange) -> PlannedRange:
         if span.topic == CONSUMER_OFFSETS_TOPIC:
             records = self._consumer_offsets.records(span)
-            return PlannedRange(
-                span.topic, "", span.partition, span.start, span.end, (), (), self.state.version, records
-            )
+            place = (span.topic, "", span.partition, span.start, span.end)
+            return PlannedRange(*place, (), (), self.state.version, self.state.digest, records)
         times = self._pruned.timestamps_us
         segments = self._segments(TopicPartition(span.topic, span.partition)).between(span.start, span.end)
         kept = (segment for segment in segments if times.overlaps(segment.min_timestamp_us, segment.max_timestamp_us))

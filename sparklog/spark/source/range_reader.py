@@ -20,6 +20,7 @@ from sparklog.coordinator.record_reader import RecordReader
 from sparklog.errors import DataLossError, OffsetOutOfRangeError, SparklogError
 from sparklog.log.records.batches import positions_of
 from sparklog.log.records.records import Records
+from sparklog.protocol.decide.append import Begun
 from sparklog.protocol.segments import Segment
 from sparklog.spark.options import SourceOptions
 from sparklog.spark.source.planning import PlannedRange
@@ -78,7 +79,7 @@ class RangeReader:
 
     def _read(self, segments: Sequence[Segment], start: int, end: int, columns: Sequence[str]) -> Iterator[Records]:
         planned = self._planned
-        partition = (planned.topic, planned.topic_id, planned.partition)
+        partition = (planned.topic, planned.topic_id, planned.partition, Begun(planned.version, planned.digest))
         while True:
             try:
                 for _, records in self._reader.read_segments(*partition, segments, start, end, columns):

@@ -11,10 +11,18 @@ from sparklog.clock import SystemClock
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.coordinator.record_reader import RecordReader
 from sparklog.coordinator.topic_deletion import delete_topic
-from sparklog.errors import DataLossError, OffsetOutOfRangeError, StorageError, StorageUnavailableError
+from sparklog.errors import (
+    DataLossError,
+    OffsetOutOfRangeError,
+    RootReplacedError,
+    StorageError,
+    StorageUnavailableError,
+)
 from sparklog.ids import RandomIds
 from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.records.records import Records
+from sparklog.protocol.commits import commit_key
+from sparklog.protocol.decide.append import Begun
 from sparklog.store.base import Store
 from sparklog.testing.faulty_store import CountingStore, FaultyStore
 from tests.cluster.log.replicated import append_copies, copies, replicated_cluster
@@ -73,6 +81,25 @@ def test_a_listed_file_that_no_replica_has_is_lost(cluster: Coordinator) -> None
     reader.close()
 
 
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_range_is_not_read_on_in_a_root_that_was_restored_since(cluster: Coordinator, goes_on: bool) -> None:
+    """Neither in an executor, which opens it for the first time. The same offsets may be other records there."""
+    segments, state = list(cluster.segments("t").partition(0)), cluster.state
+    planned, topic_id = Begun(state.version, state.digest), state.topic("t").topic_id
+    reader = RecordReader(lambda: open_cluster(cluster.store.root), stores=dict(copies(cluster)), replicas=(0, 1))
+    reading = reader.read_segments("t", topic_id, 0, planned, segments, 0, 6, ["value"])
+    next(reading)
+    for version in range(state.version - 1, state.version + 1):  # two appends
+        cluster.store.delete(commit_key(version))
+    delete_everywhere(cluster, [segment.path for segment in segments[1:]])
+    if goes_on:
+        for start in (100, 200):
+            append_copies(open_cluster(cluster.store.root), [start, start + 10])
+    with pytest.raises(RootReplacedError):
+        next(reading)
+    reader.close()
+
+
 @pytest.mark.parametrize("recreated", [False, True])
 def test_a_topic_deleted_during_a_read_is_readable_as_long_as_its_files_exist(
     cluster: Coordinator, recreated: bool
@@ -108,7 +135,9 @@ def test_a_missing_file_is_not_called_lost_if_the_newest_list_cannot_be_read(clu
     steps_to_open = len(counting.calls)
 
     reader = RecordReader(open_unavailable, stores=stores, replicas=(0, 1))
-    reading = reader.read_segments("t", topic_id, 0, segments, 0, 6, ["value"])
+    reading = reader.read_segments(
+        "t", topic_id, 0, Begun(cluster.state.version, cluster.state.digest), segments, 0, 6, ["value"]
+    )
     next(reading)
     delete_everywhere(cluster, [segments[1].path])
     with pytest.raises(StorageError) as raised:
