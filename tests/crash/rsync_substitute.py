@@ -1,15 +1,23 @@
 """What docs/backup.md uses of rsync, for machines without it: ``rsync -a [--exclude PATTERN] SOURCE... TARGET``.
 
-Like rsync it fails if a file vanishes while it is copied, and copies what has another size or time.
+Like rsync it ends with 24, once all else is copied, if a file vanishes meanwhile, and copies what has another size or
+time. ``$RSYNC_VANISHES`` is the path of a file that vanishes when it is its turn.
 """
 
 from __future__ import annotations
 
 import argparse
 import fnmatch
+import os
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+VANISHED = 24
+"""rsync's exit code."""
+
+vanished: list[Path] = []
 
 
 def is_excluded(path: Path, patterns: Sequence[str]) -> bool:
@@ -28,10 +36,15 @@ def copy(source: Path, target: Path, below: Path, patterns: Sequence[str]) -> No
         for child in sorted(source.iterdir()):
             copy(child, target / child.name, below / child.name, patterns)
         return
-    found = source.stat()
-    if target.exists() and (target.stat().st_size, target.stat().st_mtime) == (found.st_size, found.st_mtime):
-        return
-    shutil.copy2(source, target)
+    if str(source) == os.environ.get("RSYNC_VANISHES"):
+        source.unlink(missing_ok=True)
+    try:
+        found = source.stat()
+        if target.exists() and (target.stat().st_size, target.stat().st_mtime) == (found.st_size, found.st_mtime):
+            return
+        shutil.copy2(source, target)
+    except FileNotFoundError:
+        vanished.append(source)
 
 
 def sources(names: Sequence[str], is_missing_ok: bool) -> Iterator[tuple[Path, bool]]:
@@ -56,3 +69,4 @@ if __name__ == "__main__":
         else:
             Path(target).mkdir(exist_ok=True)
             copy(source, Path(target, source.name), Path(source.name), given.exclude)
+    sys.exit(VANISHED if vanished else 0)

@@ -85,7 +85,11 @@ def offsets(root: Path, topic: str) -> list[int]:
 
 
 def test_copy_and_restore_have_what_was_acknowledged_before(
-    tmp_path: Path, programs: Path, cluster: Coordinator, producers: list[subprocess.Popen[str]]
+    tmp_path: Path,
+    programs: Path,
+    cluster: Coordinator,
+    producers: list[subprocess.Popen[str]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     root, copy, restored = (tmp_path / name for name in ("root", "copy", "restored"))
     places = {"LOCATION": tmp_path / "location", "COPY_OF_LOCATION": tmp_path / "copied"}
@@ -93,6 +97,9 @@ def test_copy_and_restore_have_what_was_acknowledged_before(
         end = max(acknowledge(producer, 30) for producer in producers)
         cluster.refresh()
         cluster.log.write_checkpoint()
+        removed = root / "meta" / "removed-meanwhile"
+        removed.touch()
+        monkeypatch.setenv("RSYNC_VANISHES", str(removed))
         assert "Clean" in run(commands("ROOT/cluster.json COPY/"), programs, ROOT=root, COPY=copy, **places)
         assert set(range(end + 1)) <= set(offsets(copy, "t")), again
     assert not list(copy.rglob(".tmp-*"))

@@ -398,7 +398,7 @@ def start_offset(state: State, group: str, topic_partition: TopicPartition, rese
 
 
 def find_unfinished(state: State, group: str, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
-    """Return the partitions with uncommitted records before their end.
+    """Return the partitions with uncommitted records before their end. Deleted records are not waited for.
 
     Partitions of a deleted topic are finished. Those of a recreated topic are read up to its current end: it may never
     reach the end of the topic it replaced.
@@ -406,7 +406,7 @@ def find_unfinished(state: State, group: str, ends: Mapping[TopicPartition, int]
     unfinished = []
     for topic_partition, log in find_logs(state, ends).items():
         committed = state.committed(group, *topic_partition)
-        if (0 if committed is None else committed.offset) < min(ends[topic_partition], log.end):
+        if max(log.start, 0 if committed is None else committed.offset) < min(ends[topic_partition], log.end):
             unfinished.append(topic_partition)
     return unfinished
 

@@ -11,6 +11,7 @@ import pytest
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.protocol.decide.append import AppendRequest, AppendResult
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
+from sparklog.protocol.decide.segments import delete_records
 from sparklog.spark.group.task import ConsumeContext, ConsumeTask, find_unfinished
 from sparklog.types import TopicPartition
 from tests.cluster.spark.helpers import values, write_rows
@@ -57,6 +58,14 @@ def test_a_topic_recreated_during_a_call_is_read_from_its_first_record(tmp_path:
     run(tmp_path, log, process)
     assert sorted(map(int, seen)) == list(range(100, 120))  # up to the ends at the start of the run
     assert committed(log) == {0: 10, 1: 10}
+
+
+def test_a_job_does_not_wait_for_records_that_were_deleted_before_they_were_read(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    ends = {TopicPartition("orders", 0): 10}
+    assert find_unfinished(log.state, "g", ends) == list(ends)
+    log.submit(partial(delete_records, offsets={("orders", 0): 10}))
+    assert find_unfinished(log.state, "g", ends) == []
 
 
 def test_a_job_does_not_wait_for_ends_that_a_recreated_topic_may_never_reach(tmp_path: Path) -> None:
