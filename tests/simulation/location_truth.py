@@ -403,8 +403,8 @@ class Truth:
                 kept = newest.history()
                 self.given_up |= {path for (partition, path) in root.newest.history() if (partition, path) not in kept}
                 root.newest = newest
-                lost = {key for key in former if is_data_file(key) and key not in disk.space.objects}
-                disk.emptied |= {key for key in lost if begun_at(log_path_of(key)) <= newest.state.version}
+                lost = {log_path_of(key) for key in former if is_data_file(key) and key not in disk.space.objects}
+                disk.emptied |= {path for path in lost if begun_at(path) <= newest.state.version}
                 for home in self.home.values():
                     gone = map(log_path_of, home.deleted.difference(home.space.objects))
                     home.emptied |= {path for path in gone if begun_at(path) <= newest.state.version}

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from sparklog import limits
-from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, UnsupportedVersionError
+from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, StorageError, UnsupportedVersionError
 from sparklog.log.checkpoints.checkpoint import Manifest, decode_manifest
 from sparklog.log.checkpoints.usable_checkpoints import is_of_log, read_newest_of_log
 from sparklog.log.creation import create_object
@@ -42,6 +42,9 @@ from sparklog.protocol.commit_bytes import decode_commit, stored_digest
 from sparklog.protocol.commits import commit_key
 from sparklog.store.base import Deleted, Store
 
+TRIES = 5
+"""times that an object is put back"""
+
 Holds = Callable[[], bool]
 """Whether what a decision was based on is still at the root. Raises StorageError."""
 
@@ -61,7 +64,7 @@ def delete_while(store: Store, keys: Iterable[str], holds: Holds) -> int:
         known = {key: _read(store, key) for key in batch} if at_a_time == 1 else {}
         if (batch or deleted) and not holds():
             for key in deleted:
-                put_back_if_needed(store, key, deleted[key])
+                _put_back(store, key, deleted[key])
             return first
         done = map_parallel(partial(_delete, store, known), batch, at_a_time)
         deleted = {
@@ -86,6 +89,16 @@ def _delete(store: Store, known: Mapping[str, bytes | None], key: str) -> bool:
     if not deleted:
         store.delete(key)
     return deleted is not Deleted.BEFORE
+
+
+def _put_back(store: Store, key: str, data: bytes) -> None:
+    """``put_back_if_needed``, repeated: nobody else has these bytes."""
+    for attempt in range(TRIES):
+        try:
+            return put_back_if_needed(store, key, data)
+        except StorageError:
+            if attempt == TRIES - 1:
+                raise
 
 
 def put_back_if_needed(store: Store, key: str, data: bytes) -> None:
