@@ -40,10 +40,8 @@ from sparklog.log.layout import (
 from sparklog.log.parallel import map_parallel
 from sparklog.protocol.commit_bytes import decode_commit, stored_digest
 from sparklog.protocol.commits import commit_key
+from sparklog.retry import ATTEMPTS
 from sparklog.store.base import Deleted, Store
-
-TRIES = 5
-"""times that an object is put back"""
 
 Holds = Callable[[], bool]
 """Whether what a decision was based on is still at the root. Raises StorageError."""
@@ -93,11 +91,11 @@ def _delete(store: Store, known: Mapping[str, bytes | None], key: str) -> bool:
 
 def _put_back(store: Store, key: str, data: bytes) -> None:
     """``put_back_if_needed``, repeated: nobody else has these bytes."""
-    for attempt in range(TRIES):
+    for attempt in range(ATTEMPTS):
         try:
             return put_back_if_needed(store, key, data)
         except StorageError:
-            if attempt == TRIES - 1:
+            if attempt == ATTEMPTS - 1:
                 raise
 
 
