@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import random
 import shutil
 import signal
 import socket
@@ -21,6 +22,8 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SERVERS = CHECKOUT / ".servers"
+LOWEST_PORT, FIRST_NODE_PORT = 12_000, 30_000
+"""of those that servers are started at; the latter is the first that Kubernetes gives to a service"""
 HOST = "127.0.0.1"
 STOP_SECONDS = 15.0
 
@@ -147,15 +150,27 @@ def wait_until(ready: Callable[[], bool], what: str, logs: Path, seconds: float 
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on at this moment."""
-    sockets = [socket.socket() for _ in range(count)]
+    """Ports that nobody listens on, and that the kernel gives nobody meanwhile: it gives out those of a range, for each
+    outgoing connection, and this takes lower ones. Raises ServerFailed if there are none."""
+    chosen: list[int] = []
+    below = _first_given_port()
+    ports = range(LOWEST_PORT, below if below > LOWEST_PORT else FIRST_NODE_PORT)
+    for port in random.sample(ports, k=len(ports)):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((HOST, port))
+            chosen.append(port)
+        if len(chosen) == count:
+            return chosen
+    raise ServerFailed(f"there are no {count} free ports from {LOWEST_PORT} on")
+
+
+def _first_given_port() -> int:
+    """Return the first port that the kernel gives to a program that asks for any."""
     try:
-        for each in sockets:
-            each.bind((HOST, 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+        first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError):  # not Linux
+        return FIRST_NODE_PORT
+    return min(first, FIRST_NODE_PORT)
 
 
 @contextmanager

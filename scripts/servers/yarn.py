@@ -129,6 +129,7 @@ def configure(folder: Path, realm: Realm | None = None) -> int:
         "yarn.resourcemanager.webapp.address": f"{HOST}:{http}",
         "yarn.resourcemanager.bind-host": HOST,
         "yarn.nodemanager.bind-host": HOST,
+        "yarn.node-attribute.fs-store.root-dir": f"file://{folder.parent}/node-attributes",  # else below /tmp
         "yarn.nodemanager.resource.memory-mb": str(NODE_MIB),
         "yarn.nodemanager.resource.cpu-vcores": str(NODE_CORES),
         "yarn.nodemanager.vmem-check-enabled": "false",

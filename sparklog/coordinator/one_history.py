@@ -24,13 +24,12 @@ Result = TypeVar("Result")
 def in_one_history(
     work: Callable[Concatenate[Coordinator, Options], Result],
 ) -> Callable[Concatenate[Coordinator, Options], Result]:
-    """Make ``work`` begin with the newest state, and raise RootReplacedError at its next refresh or commit once the log
-    has left the history of that."""
+    """Make ``work``, which begins with a refresh, raise RootReplacedError at a later one or a commit once the log has
+    left the history of the first."""
 
     @wraps(work)
     def work_in_one_history(coordinator: Coordinator, /, *args: Options.args, **options: Options.kwargs) -> Result:
-        coordinator.refresh()  # after a long pause it leaves the history that was read before
-        with coordinator.log.one_history():
+        with coordinator.log.one_history(from_refresh=True):
             return work(coordinator, *args, **options)
 
     return work_in_one_history

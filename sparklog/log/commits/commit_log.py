@@ -115,9 +115,9 @@ BOUNDARY_SECONDS = 60.0
 
 
 class _History:
-    """The unlinked jumps of a log when a work began that is to be done in one history."""
+    """The unlinked jumps of a log when a work began that is to be done in one history; None until it has refreshed."""
 
-    def __init__(self, jumps: int) -> None:
+    def __init__(self, jumps: int | None) -> None:
         self.jumps = jumps
 
 
@@ -331,10 +331,11 @@ class CommitLog:
             return self._state
 
     @contextlib.contextmanager
-    def one_history(self) -> Iterator[None]:
+    def one_history(self, from_refresh: bool = False) -> Iterator[None]:
         """Within it, ``refresh`` and ``commit`` raise RootReplacedError once a checkpoint was loaded that nothing links
-        to what was read before, by any thread: what was found before may be of another history."""
-        history = _History(self.unlinked_jumps)
+        to what was read before, by any thread: what was found before may be of another history. ``from_refresh``: from
+        the first refresh on, before which nothing is looked at."""
+        history = _History(None if from_refresh else self.unlinked_jumps)
         self._histories.add(history)
         try:
             yield
@@ -342,6 +343,8 @@ class CommitLog:
             self._histories.discard(history)
 
     def _check_history(self) -> None:
+        for history in tuple(self._histories):
+            history.jumps = self.unlinked_jumps if history.jumps is None else history.jumps
         if any(history.jumps != self.unlinked_jumps for history in tuple(self._histories)):
             raise refuse_replaced_root(
                 self.store,
