@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from sparklog.clock import Clock
 from sparklog.coordinator.coordinator import Coordinator
-from sparklog.errors import DataLossError, OffsetOutOfRangeError, SparklogError, StorageError
+from sparklog.errors import DataLossError, OffsetOutOfRangeError, RootReplacedError, SparklogError, StorageError
 from sparklog.log.records.fetch import Fetcher, Selection
 from sparklog.log.records.read_order import replicas_in_sync
 from sparklog.log.records.records import Records
@@ -63,13 +63,14 @@ class RecordReader:
     ) -> Iterator[tuple[Segment, Records]]:
         """Yield the records of ``[start, end)``, which begins in the log of this state. As ``read_segments``."""
         coordinator = self._coordinator or self._open_cluster()
+        history = coordinator.log.unlinked_jumps
         try:
             segments = coordinator.segments(topic, state).partition(partition).between(start, end)
         except OffsetOutOfRangeError as error:
             log_start = coordinator.state.partition(topic, partition).log_start_offset
             raise records_deleted(topic, partition, start, log_start) from error
         topic_id = state.topic(topic).topic_id
-        yield from self.read_segments(topic, topic_id, partition, segments, start, end, columns, select)
+        yield from self.read_segments(topic, topic_id, partition, segments, start, end, columns, select, history)
 
     def read_segments(
         self,
@@ -81,13 +82,16 @@ class RecordReader:
         end: int,
         columns: Sequence[str] | None,
         select: Select | None = None,
+        history: int | None = None,
     ) -> Iterator[tuple[Segment, Records]]:
         """Yield the records of ``[start, end)`` in offset order, with their segments, one stored batch at a time.
 
-        ``select`` says what is read of each segment, instead of ``columns`` of all.
+        ``select`` says what is read of each segment, instead of ``columns`` of all. ``history`` is that of the log in
+        which the segments were listed, by ``unlinked_jumps``, if this process has listed them.
 
         Raises DataLossError if a file is missing, CorruptRecordError or CorruptIndexError if it is damaged, at all
-        replicas; OffsetOutOfRangeError if records are deleted before they are read; the error of a storage.
+        replicas; OffsetOutOfRangeError if records are deleted before they are read; RootReplacedError; the error of a
+        storage.
         """
         failed: set[str] = set()
         whole = Selection(columns)
@@ -106,6 +110,7 @@ class RecordReader:
                 if segment is None:
                     raise
                 segments = self._find_segments(topic, topic_id, partition, start, end, error)
+                self._check_history(topic, partition, start, history, error)
                 if segment.path in failed and any(current.path == segment.path for current in segments):
                     raise error
                 failed.add(segment.path)
@@ -127,6 +132,19 @@ class RecordReader:
         if start < log_start:
             raise records_deleted(topic, partition, start, log_start) from cause
         return self._coordinator.segments(topic, state).partition(partition).between(start, end)
+
+    def _check_history(self, topic: str, partition: int, start: int, history: int | None, cause: SparklogError) -> None:
+        """Raise RootReplacedError if the log has left the history in which the range was found."""
+        assert self._coordinator is not None
+        if history not in (None, self._coordinator.log.unlinked_jumps):
+            raise RootReplacedError(
+                f"records of {topic}-{partition} from offset {start} on are no longer where they were listed, and "
+                f"commits of {self._coordinator.store.root} were removed before this process had read them: it may "
+                "have been restored from a copy, with other records at these offsets; find the offsets again",
+                topic=topic,
+                partition=partition,
+                offset=start,
+            ) from cause
 
     def _replicas_of(self, topic: str, partition: int) -> Sequence[int]:
         if self._coordinator is None:

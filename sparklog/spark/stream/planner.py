@@ -242,9 +242,7 @@ class StreamPlanner:
         stored = find_digest(log, Begun(*planned))
         if stored not in (None, planned.digest):
             now = "that commit is another one now" if stored else "the log ends before it"
-            return (
-                f"it was found at commit {planned.version}, and {now}: the root was restored from a copy, or promoted"
-            )
+            return f"it was found at commit {planned.version}, and {now}: the root was restored from a copy or promoted"
         if stored is None and self._of_this_history is not None and self._of_this_history[1] != found[1]:
             return "commits were removed before this query had read them: the root may have been restored from a copy"
         self._of_this_history = found

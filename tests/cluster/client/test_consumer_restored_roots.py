@@ -13,6 +13,7 @@ import pytest
 
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.consumer.fetcher import Chunk
+from sparklog.client.reader import LogReader
 from sparklog.coordinator import open_cluster
 from sparklog.errors import CommitFailedError, RootReplacedError, TransactionAbortedError
 from sparklog.types import OffsetAndMetadata, TopicPartition
@@ -115,11 +116,12 @@ def test_an_iteration_reads_again_from_the_committed_offset(subscribe: bool) -> 
 @pytest.mark.parametrize("subscribe", [False, True])
 def test_a_consumer_without_a_group_raises_until_it_seeks(subscribe: bool) -> None:
     with restored(subscribe) as scene:
+        scene.coordinator.refresh()  # as by the fetch thread
+        with pytest.raises(RootReplacedError, match="seek"):
+            scene.consumer.position(T0)
         for _ in range(3):
             with pytest.raises(RootReplacedError, match=r"t-0.*offsets 0 to 8; seek"):
                 scene.read(1)
-        with pytest.raises(RootReplacedError, match="seek"):
-            scene.consumer.position(T0)
         scene.consumer.seek(T0, 3)
         assert scene.read(5) == NEW[1:]
 
@@ -190,7 +192,8 @@ def test_a_transaction_does_not_commit_positions_of_before() -> None:
 
 def test_a_seek_to_an_offset_of_before_is_dropped_and_one_that_was_looked_up_is_not() -> None:
     with restored(group_id="g") as scene:
-        scene.consumer.seek(T0, 4)  # nothing has been read since
+        scene.coordinator.refresh()  # as by the fetch thread
+        scene.consumer.seek(T0, 4)
         assert scene.read(len(NEW)) == NEW
     with restored(group_id="g") as scene:
         scene.consumer.seek(T0, scene.consumer.end_offsets([T0])[T0] - 1)
@@ -215,4 +218,21 @@ def test_the_fetch_thread_reads_nothing_of_the_other_history_at_the_old_position
     until(lambda: chunks, lambda: chunks.extend(fetching.take(None)))
     assert chunks[0].batches.base_offset == 5
     fetching.close()
+    scene.consumer.close(autocommit=False)
+
+
+def test_a_read_that_was_suspended_does_not_continue_in_the_other_history() -> None:
+    """As that of a scan. Its files are gone, and the range is looked up again."""
+    scene = Restored()
+    scene.snapshot = take_snapshot(scene.store)
+    scene.write(*OLD)
+    scene.coordinator.refresh()
+    with LogReader(scene.coordinator) as reader:
+        reading = reader.records("t", 0, 0, 5)
+        assert next(reading).value == b"base0"
+        scene.restore()
+        assert next(reading).value == b"base1"
+        with pytest.raises(RootReplacedError, match="t-0 from offset 2 on"):
+            next(reading)
+        assert [record.value for record in reader.records("t", 0, 0, 5)] == [b"base0", b"base1", *NEW[:3]]
     scene.consumer.close(autocommit=False)
