@@ -16,6 +16,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import count
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
@@ -160,7 +161,7 @@ class Coordinator:
         return self.submit(lambda state: create_topic(state, new))
 
     def append(self, request: AppendRequest) -> AppendResult:
-        """Make written runs part of the log, all or none. Raises as ``decide_append``, and UnlinkedHistoryError;
+        """Make written runs part of the log, all or none. Raises as ``decide_append`` and ``submit``, and
         RootReplacedError if another process wrote them in another history."""
         if request.begun:
             history = self.log.unlinked_jumps  # read first: after a later jump the check is worthless
@@ -168,32 +169,29 @@ class Coordinator:
             history = history if request.history is None else request.history
             request = msgspec.structs.replace(request, begun=(), history=history)
         missing = [new for new in request.new_topics if new.name not in self.state.topics]
-        result = self.submit(lambda state: self._decide_append(state, request))
+        histories = [request.history, *(commit.history for commit in request.groups)]
+        result = self.submit(partial(decide_append, request=request), histories=histories)
         for new in missing:
             warn_of_created_topic(new.name, new.partitions)
         return result
 
-    def _decide_append(self, state: State, request: AppendRequest) -> Decision[AppendResult]:
-        """Decide an append; the log is locked, so its ``unlinked_jumps`` are those of ``state``."""
-        if request.history is not None and request.history != self.log.unlinked_jumps:
-            raise UnlinkedHistoryError(
-                f"commits of {self.store.root} were removed before this process had read them, so it continued from a "
-                f"checkpoint at version {state.version}; the root may have been restored from a copy, where the "
-                "producer id may belong to another producer",
-                path=self.store.root,
-            )
-        return decide_append(state, request)
-
     # -- group commit
 
-    def submit(self, decide: Callable[[State], Decision[Result]], others: int = 0) -> Result:
+    def submit(
+        self,
+        decide: Callable[[State], Decision[Result]],
+        others: int = 0,
+        histories: Sequence[int | None] = (),
+    ) -> Result:
         """Decide and commit one request, together with all other pending ones, and return its result.
 
         ``decide`` is pure and may be called several times, each time with a newer state. ``others`` is how many more
-        requests are about to come: the commit waits for them, ``GATHER_SECONDS`` at most.
+        requests are about to come: the commit waits for them, ``GATHER_SECONDS`` at most. ``histories`` are the log's
+        ``unlinked_jumps`` of when the offsets, files and ids in the request were found; raises UnlinkedHistoryError
+        once it has others.
         """
         self._check_process()
-        request = _Request(decide)
+        request = _Request(partial(self._decide_in, histories, decide) if histories else decide)
         with self._waiting_lock:
             self.pending.append(request)
         with self._committing:
@@ -201,6 +199,19 @@ class Coordinator:
                 self._gather(1 + others)
                 self._commit_waiting()
         return request.answer()
+
+    def _decide_in(
+        self, histories: Sequence[int | None], decide: Callable[[State], Decision[Result]], state: State
+    ) -> Decision[Result]:
+        """Decide a request of these histories; the log is locked, so its ``unlinked_jumps`` are those of ``state``."""
+        if any(history not in (None, self.log.unlinked_jumps) for history in histories):
+            raise UnlinkedHistoryError(
+                f"commits of {self.store.root} were removed before this process had read them, so it continued from a "
+                f"checkpoint at version {state.version}; the root may have been restored from a copy, where the "
+                "producer id may belong to another producer, and offsets and files to other records",
+                path=self.store.root,
+            )
+        return decide(state)
 
     def _check_process(self) -> None:
         """Refuse use in a forked child, whose locks and guarded data may be in use by threads it does not have."""

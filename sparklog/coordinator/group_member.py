@@ -45,6 +45,7 @@ from sparklog.errors import (
     IndeterminateCommitError,
     SparklogError,
     UnknownMemberIdError,
+    UnlinkedHistoryError,
 )
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.groups import (
@@ -73,6 +74,8 @@ _COMMIT_TRIES = 5
 """tries of a commit that rebalances overtake, or whose outcome is unknown."""
 
 _REMOVED = "it was removed from the group"
+
+_OTHER_HISTORY = "the root may have been restored from a copy since they were found, and their records may be others"
 
 _NOTHING: frozenset[TopicPartition] = frozenset()
 
@@ -355,21 +358,26 @@ class GroupMember:
             group.generation, frozenset(revoked), frozenset(lost), frozenset(added), completed, bool(revoking)
         )
 
-    def acknowledge(self, offsets: Offsets | None = None, ids: Mapping[str, str] | None = None) -> None:
+    def acknowledge(
+        self, offsets: Offsets | None = None, ids: Mapping[str, str] | None = None, history: int | None = None
+    ) -> None:
         """Release the revoked partitions that ``reconcile`` reported, once the caller has stopped reading them.
 
         ``offsets`` are committed first, in the same commit if they fit one; those of topics that were deleted or
-        re-created since are left out (``ids`` as for ``prepare``). If a rebalance has overtaken this, they are
-        committed alone, and ``reconcile`` reports again. Raises CommitFailedError if the member was removed.
+        re-created since are left out (``ids`` and ``history`` as for ``prepare``). If a rebalance has overtaken this,
+        they are committed alone, and ``reconcile`` reports again. Raises CommitFailedError if the member was removed,
+        or the offsets are of another history.
         """
-        last = self._existing(self.prepare(offsets or {}, ids))
+        last = self._existing(self.prepare(offsets or {}, ids, history))
         others = self._others_in_this_process()
         *earlier, rest = _split(last)
         released = msgspec.structs.replace(rest, instance_id="")  # a fenced one was removed: reconcile reports it
         try:
             for part in earlier:
                 self._commit_part(part)
-            self._insist(partial(acknowledge_revocation, commit=released), others)
+            self._insist(partial(acknowledge_revocation, commit=released), others, [released.history])
+        except UnlinkedHistoryError as error:
+            raise self._commit_failed(last, _OTHER_HISTORY) from error
         except IllegalGenerationError:
             self.submit(last)
         except UnknownMemberIdError as error:
@@ -396,12 +404,15 @@ class GroupMember:
 
     # -- offsets
 
-    def prepare(self, offsets: Offsets, ids: Mapping[str, str] | None = None) -> GroupCommit:
+    def prepare(
+        self, offsets: Offsets, ids: Mapping[str, str] | None = None, history: int | None = None
+    ) -> GroupCommit:
         """Return a commit of offsets that were just found, for ``submit``: by this membership, of the topics as they
         are now.
 
         ``ids`` are those of the topics whose offsets they are, by name; by default of the topics as reported, or, for
-        one that was never this member's, as read.
+        one that was never this member's, as read. ``history`` is the log's ``unlinked_jumps`` of when they were found,
+        by default of now.
         """
         reported = {topic: self._topic_ids[topic] for topic, _ in offsets if topic in self._topic_ids}
         return GroupCommit(
@@ -411,6 +422,7 @@ class GroupMember:
             generation=self._generation,
             instance_id=self.instance_id,
             topic_ids={**topic_ids(self.coordinator.state, offsets), **reported, **(ids or {})},
+            history=self.coordinator.log.unlinked_jumps if history is None else history,
         )
 
     def commit(self, offsets: Offsets) -> None:
@@ -421,9 +433,9 @@ class GroupMember:
         """Commit offsets as the member, and of the topics, that they were prepared for; at any later time.
 
         A later generation does no harm as long as that member still holds the partitions: it gives none up without an
-        acknowledgement, which its caller sends after its commits. Raises CommitFailedError if it does not or the topic
-        was re-created since, FencedInstanceIdError, UnknownTopicOrPartitionError, InvalidRequestError; after
-        IndeterminateCommitError it may be called again.
+        acknowledgement, which its caller sends after its commits. Raises CommitFailedError if it does not, the topic
+        was re-created since or the log has left the history, FencedInstanceIdError, UnknownTopicOrPartitionError,
+        InvalidRequestError; after IndeterminateCommitError it may be called again.
         """
         for part in _split(commit) if commit.offsets else ():
             self._commit_part(part)
@@ -433,8 +445,10 @@ class GroupMember:
             raise self._commit_failed(commit, "it is not in the group")
         for _ in range(_COMMIT_TRIES):
             try:
-                self._insist(partial(commit_group_offsets, commit=commit))
+                self._insist(partial(commit_group_offsets, commit=commit), histories=[commit.history])
                 return
+            except UnlinkedHistoryError as error:
+                raise self._commit_failed(commit, _OTHER_HISTORY) from error
             except UnknownMemberIdError as error:
                 raise self._commit_failed(commit, _REMOVED) from error
             except IllegalGenerationError as error:
@@ -478,10 +492,12 @@ class GroupMember:
                 group=self.group,
             )
 
-    def _insist(self, decide: Callable[[State], Decision[object]], others: int = 0) -> None:
+    def _insist(
+        self, decide: Callable[[State], Decision[object]], others: int = 0, histories: Sequence[int | None] = ()
+    ) -> None:
         """Submit a change, and retry it while its outcome is unknown: all changes of a member are idempotent."""
         retry(
-            lambda: self.coordinator.submit(decide, others),
+            lambda: self.coordinator.submit(decide, others, histories),
             self._clock,
             [0.0] * (_COMMIT_TRIES - 1),
             is_a(IndeterminateCommitError),

@@ -67,13 +67,16 @@ class RecordReader:
     ) -> Iterator[tuple[Segment, Records]]:
         """Yield the records of ``[start, end)``, which are in the log of this state. As ``read_segments``."""
         coordinator = self._coordinator or self._open_cluster()
+        history = coordinator.log.unlinked_jumps
         try:
             segments = coordinator.segments(topic, state).partition(partition).between(start, end)
         except OffsetOutOfRangeError as error:
             log_start = coordinator.state.partition(topic, partition).log_start_offset
             raise records_deleted(topic, partition, start, log_start) from error
         topic_id, planned = state.topic(topic).topic_id, Begun(state.version, state.digest)
-        yield from self.read_segments(topic, topic_id, partition, planned, segments, start, end, columns, select)
+        yield from self.read_segments(
+            topic, topic_id, partition, planned, segments, start, end, columns, select, history
+        )
 
     def read_segments(
         self,
@@ -86,11 +89,13 @@ class RecordReader:
         end: int,
         columns: Sequence[str] | None,
         select: Select | None = None,
+        history: int | None = None,
     ) -> Iterator[tuple[Segment, Records]]:
         """Yield the records of ``[start, end)`` in offset order, with their segments, one stored batch at a time.
 
-        ``planned`` is the commit at which these were the segments of the range. ``select`` says what is read of each
-        segment, instead of ``columns`` of all.
+        ``planned`` is the commit at which these were the segments of the range, and ``history`` that of the log by
+        ``unlinked_jumps``, if this process has listed them. ``select`` says what is read of each segment, instead of
+        ``columns`` of all.
 
         Raises DataLossError if a file is missing, CorruptRecordError or CorruptIndexError if it is damaged, at all
         replicas; OffsetOutOfRangeError if records are deleted before they are read; RootReplacedError if files are
@@ -112,23 +117,51 @@ class RecordReader:
             except (DataLossError, StorageError) as error:
                 if segment is None:
                     raise
-                segments = self._find_segments(topic, topic_id, partition, planned, start, end, error)
+                coordinator = self._refresh(error)
+                missing = f"records of {topic}-{partition} from offset {start} on are not in their files any more"
+                self._check_history(coordinator, planned, history, missing, error)
+                segments = self._find_segments(coordinator, topic, topic_id, partition, start, end, error)
                 if segment.path in failed and any(current.path == segment.path for current in segments):
                     raise error
                 failed.add(segment.path)
 
-    def _find_segments(
-        self, topic: str, topic_id: str, partition: int, planned: Begun, start: int, end: int, cause: SparklogError
-    ) -> Sequence[Segment]:
-        """Return the segments that hold a range now. Raises OffsetOutOfRangeError if its start was deleted, ``cause``
-        if the topic was deleted, RootReplacedError, and the storage's error if that does not answer."""
+    def _refresh(self, cause: SparklogError) -> Coordinator:
+        """Return the cluster, with its newest state. Raises the storage's error if that does not answer."""
         try:
             self._coordinator = self._coordinator or self._open_cluster()
-            state = self._coordinator.refresh()
-            self._check_history(planned)
+            self._coordinator.refresh()
         except SparklogError as error:
             raise error from cause
-        topic_state = state.topics.get(topic)
+        return self._coordinator
+
+    @staticmethod
+    def _check_history(
+        coordinator: Coordinator, planned: Begun, history: int | None, missing: str, cause: SparklogError
+    ) -> None:
+        """Raise RootReplacedError if the log has another commit at the planned version, or ends before it, or if it was
+        left after the segments were listed: what is at these offsets may be other records. Raises StorageError."""
+        stored = find_digest(coordinator.log, planned)
+        if stored not in (None, planned.digest):
+            why = f"commit {planned.version}, at which this read was planned, is not there any more"
+        elif history not in (None, coordinator.log.unlinked_jumps):
+            why = "commits were removed before this process had read them; find the offsets again"
+        else:
+            return
+        raise refuse_replaced_root(coordinator.store, f"{missing}, and {why}") from cause
+
+    @staticmethod
+    def _find_segments(
+        coordinator: Coordinator,
+        topic: str,
+        topic_id: str,
+        partition: int,
+        start: int,
+        end: int,
+        cause: SparklogError,
+    ) -> Sequence[Segment]:
+        """Return the segments that hold a range now. Raises OffsetOutOfRangeError if its start was deleted, ``cause``
+        if the topic was deleted."""
+        topic_state = coordinator.state.topics.get(topic)
         if topic_state is None or topic_state.topic_id != topic_id:
             raise cause
         log = topic_state.partitions[partition]
@@ -136,16 +169,7 @@ class RecordReader:
             raise records_deleted(topic, partition, start, log.log_start_offset) from cause
         if end > log.log_end_offset:  # the planned commit was removed, perhaps in a restored root
             raise cause
-        return self._coordinator.segments(topic, state).partition(partition).between(start, end)
-
-    def _check_history(self, planned: Begun) -> None:
-        """Raise RootReplacedError if the log has another commit at the planned version, or ends before it."""
-        assert self._coordinator is not None
-        stored = find_digest(self._coordinator.log, planned)
-        if stored not in (None, planned.digest):
-            raise refuse_replaced_root(
-                self._coordinator.store, f"commit {planned.version}, at which this read was planned, is not there"
-            )
+        return coordinator.segments(topic, coordinator.state).partition(partition).between(start, end)
 
     def _replicas_of(self, topic: str, partition: int) -> Sequence[int]:
         if self._coordinator is None:

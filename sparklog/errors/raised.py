@@ -302,7 +302,7 @@ class RootReplacedError(FencedError):
 
 class UnlinkedHistoryError(FencedError):
     """The state comes from a checkpoint that is not linked to the state read before, so the producer id may belong to
-    another producer."""
+    another producer, and offsets and files to other records."""
 
 
 class ClusterMovedError(FencedError):

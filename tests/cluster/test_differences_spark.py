@@ -92,7 +92,9 @@ def test_offset_ids(tmp_path: Path) -> None:
     write_rows(tmp_path, "value string", [{"value": "v"}], topic="orders")
     job = test_stream_planner.reader(tmp_path)
     end = job.latestOffset(job.initialOffset(), test_stream_planner.ALL)
-    name = f"$ids:{log.state.cluster_id}:orders={log.state.topic('orders').topic_id}"
+    state = log.refresh()
+    ids = f"orders={state.topic('orders').topic_id}"
+    name = f"$ids:{state.cluster_id}:{ids},${state.version}={state.digest}"
     assert end == {"orders": {"0": 1}, name: {}}
     assert job.reportLatestOffset() == {"orders": {"0": 1}}
 

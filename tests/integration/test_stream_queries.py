@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -98,8 +99,10 @@ def test_offsets_in_the_checkpoint_have_the_connectors_form_plus_an_entry_for_id
     produce(spark, log, 30)
     copy(stream(spark, log), log, tmp_path / "checkpoint")
     offsets = json.loads((tmp_path / "checkpoint" / "offsets" / "0").read_text().splitlines()[2])
+    names = list(offsets)
     ids = f"$ids:{log.state.cluster_id}:orders={log.state.topic('orders').topic_id}"
-    assert offsets == {"orders": {"0": 10, "1": 10, "2": 10}, ids: {}}
+    assert offsets == {"orders": {"0": 10, "1": 10, "2": 10}, names[1]: {}}
+    assert re.fullmatch(re.escape(ids) + r",\$\d+=[0-9a-f]{64}", names[1])
 
 
 def test_a_checkpoint_of_an_earlier_version_is_continued(spark: SparkSession, log: Coordinator, tmp_path: Path) -> None:

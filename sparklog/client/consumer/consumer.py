@@ -82,6 +82,7 @@ class _Before(NamedTuple):
     position: int | None
     epoch: int
     topic_id: str
+    history: int | None
 
 
 class Consumer(Shown, PositionCalls):
@@ -348,7 +349,9 @@ class Consumer(Shown, PositionCalls):
     def _note_positions(self, chunks: Iterable[Chunk]) -> None:
         """Note where these partitions are before their records are returned, for ``_undo_interrupted``."""
         positions = (self._subscription.positions.get(chunk.stream.topic_partition) for chunk in chunks)
-        self._delivery = [_Before(at, at.position, at.epoch, at.topic_id) for at in positions if at is not None]
+        self._delivery = [
+            _Before(at, at.position, at.epoch, at.topic_id, at.history) for at in positions if at is not None
+        ]
 
     def _undo_interrupted(self) -> None:
         """If a call was interrupted (Ctrl-C, an alarm) after it took records, which its caller did not get, return to
@@ -357,7 +360,7 @@ class Consumer(Shown, PositionCalls):
             return
         for before in reversed(self._delivery):
             before.moved.position, before.moved.epoch = before.position, before.epoch
-            before.moved.topic_id = before.topic_id
+            before.moved.topic_id, before.moved.history = before.topic_id, before.history
         self._undelivered = []
         for at in self._subscription.positions.values():
             at.end_delivery()
@@ -399,6 +402,7 @@ class Consumer(Shown, PositionCalls):
             return min(max(work_deadline - self._clock.monotonic(), 0), MIN_POLL_SECONDS)
 
         try:
+            self._positions.leave_history()
             if self._group is not None:
                 pause = self._update_group(self._group, left())
             elif subscription.automatic:

@@ -84,6 +84,7 @@ class Stream:
         "chunks",
         "end",
         "error",
+        "history",
         "is_dropped",
         "is_log",
         "next",
@@ -94,13 +95,16 @@ class Stream:
         "topic_partition",
     )
 
-    def __init__(self, partition: TopicPartition, offset: int, paused: bool, topic_id: str) -> None:
+    def __init__(
+        self, partition: TopicPartition, offset: int, paused: bool, topic_id: str, history: int | None
+    ) -> None:
         self.topic_partition = partition
         self.next = self.end = offset
         self.paused = paused
         self.chunks: deque[Chunk] = deque()
         self.size = 0
         self.topic_id = topic_id
+        self.history = history
         self.is_dropped = False
         self.is_log = True
         self.reading: Iterator[Fetched] | None = None
@@ -140,11 +144,19 @@ class ReadAhead:
 
     # -- what is read
 
-    def read_from(self, partition: TopicPartition, offset: int, paused: bool = False, topic_id: str = "") -> None:
-        """Read this partition from ``offset`` on; its buffered records are dropped."""
+    def read_from(
+        self,
+        partition: TopicPartition,
+        offset: int,
+        paused: bool = False,
+        topic_id: str = "",
+        history: int | None = None,
+    ) -> None:
+        """Read this partition from ``offset`` on; its buffered records are dropped. Nothing more is read once the log
+        has left this history: the caller has to find the offset again."""
         with self.lock:
             self._remove_stream(partition)
-            self.streams[partition] = Stream(partition, offset, paused, topic_id)
+            self.streams[partition] = Stream(partition, offset, paused, topic_id, history)
             self._wake_thread()
 
     def forget(self, *partitions: TopicPartition) -> None:
@@ -414,9 +426,9 @@ class ReadAhead:
         except SparklogError as error:
             stream.reading = None
             bounds = self._reader.bounds(*stream.topic_partition)
-            is_same = bounds is not None and bounds.topic_id == stream.topic_id
+            is_same = bounds is not None and bounds.topic_id == stream.topic_id and not self._is_of_another(stream)
             # A topic that was deleted during the read, or created again, has no such file: the next look says so.
-            if is_same or isinstance(error, OffsetOutOfRangeError):
+            if is_same or (isinstance(error, OffsetOutOfRangeError) and not self._is_of_another(stream)):
                 failure = error
                 topic, partition = stream.topic_partition
                 error.context = {"topic": topic, "partition": partition, **error.context}  # a file does not know them
@@ -455,16 +467,25 @@ class ReadAhead:
     def _wants_more(self, stream: Stream) -> bool:
         if stream.paused or stream.error is not None or stream.size >= self._config.max_partition_fetch_bytes:
             return False
+        if self._is_of_another(stream):
+            return False
         if stream.reading is not None:
             return True
         bounds = self._reader.bounds(*stream.topic_partition)
         return bounds is not None and (stream.next != bounds.end or stream.topic_id not in ("", bounds.topic_id))
 
+    def _is_of_another(self, stream: Stream) -> bool:
+        """Return whether the offset of the stream was found in a history that the log has left."""
+        return stream.history not in (None, self._coordinator.log.unlinked_jumps)
+
     def _read_batch(self, stream: Stream) -> RecordBatches | None:
         """Return the next stored batch at the offset of the stream, or None. Raises OffsetOutOfRangeError."""
         topic, partition = stream.topic_partition
         if stream.reading is None:
-            state = self._reader.state  # one for both: another thread may read that the topic was created again
+            # one for both: another thread may read that the topic was created again, or leave the history
+            state, history = self._coordinator.log.state_in_history()
+            if stream.history not in (None, history):
+                return None
             bounds = self._reader.bounds(topic, partition, state)
             if bounds is None:
                 return None

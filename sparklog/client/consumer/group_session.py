@@ -44,6 +44,7 @@ from sparklog.errors import (
     KafkaTimeoutError,
     SparklogError,
     UnknownMemberIdError,
+    UnlinkedHistoryError,
 )
 from sparklog.protocol.decide.groups import (
     GroupCommit,
@@ -157,7 +158,9 @@ class GroupSession:
         found = ConsumerGroupMetadata(
             self._config.group_id, generation, member, self._config.instance_id or None, state
         )
-        found.topic_ids = self._topic_ids(self._subscription.positions)
+        positions = self._subscription.positions
+        found.topic_ids, found.reader = self._topic_ids(positions), self._coordinator.reader
+        found.history = self._history(name for name, at in positions.items() if at.position is not None)
         return found
 
     def _is_stable(self) -> bool:
@@ -321,7 +324,7 @@ class GroupSession:
 
     def _acknowledge(self) -> None:
         last = self._last_commit
-        self._commit_or_log(partial(self._member.acknowledge, last.offsets, last.topic_ids))
+        self._commit_or_log(partial(self._member.acknowledge, last.offsets, last.topic_ids, last.history))
         self._forget_last()
 
     def _forget_last(self) -> None:
@@ -472,6 +475,14 @@ class GroupSession:
                 found[partition.topic] = at.topic_id
         return found
 
+    def _history(self, partitions: Iterable[TopicPartition]) -> int:
+        """Return the history of the log, by ``unlinked_jumps``, in which the positions in these partitions were found;
+        the first one if there are several."""
+        positions = self._subscription.positions
+        found = [positions[partition].history for partition in partitions if partition in positions]
+        newest = self._coordinator.log.unlinked_jumps
+        return min((history for history in found if history is not None), default=newest)
+
     def changed_offsets(self, partitions: frozenset[TopicPartition] | None = None) -> Offsets:
         """Return the positions that differ from the committed offsets, of these partitions or of all."""
         positions = self._subscription.positions
@@ -484,13 +495,14 @@ class GroupSession:
     def prepare(self, offsets: Offsets) -> GroupCommit:
         """Return a commit of these offsets by the consumer as it is now: positions, or offsets that its caller found.
 
-        The ids are those of the topics of its positions, so that the fetch thread may read on, and ``poll`` go on with
-        a topic that was created again, before the commit is decided."""
-        ids = self._topic_ids(offsets)
+        The ids are those of the topics of its positions, and the history is theirs, so that the fetch thread may read
+        on, and ``poll`` go on with a topic that was created again or in another history, before the commit is decided.
+        """
+        ids, history = self._topic_ids(offsets), self._history(offsets)
         if self._subscription.automatic:
-            return self._member.prepare(dict(offsets.items()), ids)
-        found = topic_ids(self._coordinator.state, offsets)
-        return GroupCommit(group=self._config.group_id, offsets=dict(offsets.items()), topic_ids={**found, **ids})
+            return self._member.prepare(dict(offsets.items()), ids, history)
+        ids = {**topic_ids(self._coordinator.state, offsets), **ids}
+        return GroupCommit(group=self._config.group_id, offsets=dict(offsets.items()), topic_ids=ids, history=history)
 
     def commit(self, commit: GroupCommit, seconds: float) -> None:
         """Commit after all commits in progress. Raises what ``GroupMember.submit`` raises, and KafkaTimeoutError after
@@ -518,8 +530,8 @@ class GroupSession:
         try:
             for part in split_offsets(commit.offsets):
                 of_part = msgspec.structs.replace(commit, offsets=part)
-                self._coordinator.submit(partial(commit_group_offsets, commit=of_part))
-        except UnknownMemberIdError as error:  # as kafka-python does
+                self._coordinator.submit(partial(commit_group_offsets, commit=of_part), histories=[commit.history])
+        except (UnknownMemberIdError, UnlinkedHistoryError) as error:  # as kafka-python does
             raise CommitFailedError(error.message, **error.context) from error
 
     def commit_async(self, commit: GroupCommit, callback: Callback | None) -> CommitFuture:

@@ -45,9 +45,10 @@ class PositionCalls(ABC):
 
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
         """Return the offset of the next record. Raises IllegalStateError, UnknownTopicTimeoutError,
-        NoOffsetForPartitionError, KafkaTimeoutError."""
+        NoOffsetForPartitionError, RootReplacedError, KafkaTimeoutError."""
         with self._thread_guard.enter():
             self._undo_interrupted()
+            self._positions.leave_history()
             at = self._subscription.at(partition)
             if at.position is None:
                 until = self._refresh_until(timeout_ms)

@@ -1,7 +1,8 @@
 """Finds where a consumer starts in each partition (a seek, the committed offset or ``auto_offset_reset``), and finds
 offsets by name or time.
 
-Rules: the consumer's thread owns it. A position is looked up when it is needed, in the newest state. Lookups that read
+Rules: the consumer's thread owns it. A position is looked up when it is needed, in the newest state, and used only in
+the history of the log that it was found in. Lookups that read
 files run in a thread of their own, the only one that uses the reader for them, so that a caller can stop waiting at its
 deadline; the next call gets the result of that lookup.
 Not for: reading records (``fetcher``).
@@ -9,6 +10,7 @@ Not for: reading records (``fetcher``).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +20,7 @@ from sparklog.client.consumer.config import DURATION_RESET, ConsumerConfig, Offs
 from sparklog.client.consumer.fetcher import ReadAhead
 from sparklog.client.consumer.offsets_topic import ConsumerReader
 from sparklog.client.consumer.subscription_state import (
+    Origin,
     PartitionPosition,
     StartOffset,
     Subscription,
@@ -34,12 +37,21 @@ from sparklog.errors import (
     KafkaTimeoutError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
+    RootReplacedError,
     UnknownTopicTimeoutError,
 )
 from sparklog.protocol.group.start_offset import NONE, find_start
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.protocol.state import State
 from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition, whole
+
+logger = logging.getLogger(__name__)
+
+_LEFT_HISTORY = "left history"
+"""The ``reset`` of a position that is lost, without a committed offset to continue from: finding it is an error."""
+
+_MOST_SHOWN = 10
+"""partitions in one message."""
 
 Result = TypeVar("Result")
 
@@ -64,11 +76,37 @@ class Positions:
         self._lookup_calls = InOrder("sparklog-consumer-lookup", self._read_ahead.lock)
         self.stale = False
 
+    @property
+    def _history(self) -> int:
+        """The history of the log, to be read before the state in which a position is found."""
+        return self._coordinator.log.unlinked_jumps
+
+    def leave_history(self) -> None:
+        """Drop the positions that were found in a history that the log has left: other records may have those offsets
+        in a root that was restored from a copy meanwhile. They are read from the group's offset again; without one,
+        ``update`` raises RootReplacedError until the caller seeks."""
+        positions, history = self._subscription.positions.values(), self._history
+        left = [at for at in positions if at.position is not None and at.history not in (None, history)]
+        if not left:
+            return
+        logger.warning(
+            "commits of %s were removed before this consumer had read them: it may have been restored from a copy, "
+            "with other records at these offsets; dropping the positions in %s, to read from the group's offsets again",
+            self._coordinator.store.root,
+            ", ".join(f"{at.topic_partition} (was at {at.position})" for at in left[:_MOST_SHOWN]),
+        )
+        state = self._coordinator.state
+        for at in left:
+            at.move(None, "" if self.committed(at.topic_partition, state) is not None else _LEFT_HISTORY)
+            at.committed = None
+            self._read_ahead.forget(at.topic_partition)
+        self.stale = True
+
     def update(self, seconds: float) -> None:
         """Find the positions that are not known yet. Those of topics that do not exist stay unknown.
 
-        Raises NoOffsetForPartitionError if no offset is committed and ``auto_offset_reset`` is none, and
-        KafkaTimeoutError after ``seconds``; the next call continues.
+        Raises NoOffsetForPartitionError if no offset is committed and ``auto_offset_reset`` is none, RootReplacedError
+        (see ``leave_history``), and KafkaTimeoutError after ``seconds``; the next call continues.
         """
         if not self.stale and (not self._unresolved or self._coordinator.state is self._checked_state):
             return
@@ -121,32 +159,50 @@ class Positions:
 
     def _find_start(self, partition: TopicPartition, strategy: str) -> StartOffset | None:
         """Return the start offset, None for an unknown partition. Changes nothing, so any thread may call it."""
+        history = self._history
         bounds = self._reader.fresh_bounds(*partition)
         if bounds is None:
             return None
+        if strategy == _LEFT_HISTORY:
+            raise self._left_history(partition, bounds)
+        origin = Origin(bounds.topic_id, history)
         state = self._coordinator.state
         if bounds.is_log and _topic_id(state, partition) != bounds.topic_id:
             return None  # the topic was created again meanwhile
         committed = None if strategy else self.committed(partition, state)
         if committed is not None:
-            return StartOffset(committed.offset, committed, bounds.topic_id)
+            return StartOffset(committed.offset, committed, origin)
         own_reset = strategy and strategy != self._config.reset.strategy
         reset = OffsetReset(strategy) if own_reset else self._config.reset
-        return StartOffset(self._reset_offset(partition, bounds, reset, None), None, bounds.topic_id)
+        return StartOffset(self._reset_offset(partition, bounds, reset, None), None, origin)
+
+    def _left_history(self, partition: TopicPartition, bounds: Bounds) -> RootReplacedError:
+        return RootReplacedError(
+            f"commits of {self._coordinator.store.root} were removed before this consumer had read them, as they are "
+            f"after a long pause, but also in a root that was restored from a copy: other records may be before its "
+            f"position in {partition} there, and no offset of a group says where to continue. The log has offsets "
+            f"{bounds.start} to {bounds.end}; seek to one of them, or to the beginning or the end",
+            **partition._asdict(),
+        )
 
     def read(self, position: PartitionPosition) -> None:
         """Fetch records from a position on."""
-        self._read_ahead.read_from(position.topic_partition, position.position or 0, position.paused, position.topic_id)
+        self._read_ahead.read_from(
+            position.topic_partition, position.position or 0, position.paused, position.topic_id, position.history
+        )
 
     def seek(self, position: PartitionPosition, offset: int) -> None:
         """Read from an offset on that the caller has found: of the topic that it has read, or looked up offsets in. The
-        newest state may be of one that was created again since, whose first records would be skipped."""
+        newest state may be of one that was created again since, whose first records would be skipped, or of another
+        history."""
+        history = self._history
+        if position.position is not None and position.history is not None:
+            history = position.history
         newest = _topic_id(self._coordinator.state, position.topic_partition)
-        self._move(position, offset, position.looked_up_id or position.topic_id or newest)
+        self._move(position, offset, position.looked_up or Origin(position.topic_id or newest, history))
 
-    def _move(self, position: PartitionPosition, offset: int, topic_id: str) -> None:
-        position.move(offset)
-        position.is_of(topic_id)
+    def _move(self, position: PartitionPosition, offset: int, origin: Origin) -> None:
+        position.start(StartOffset(offset, None, origin))
         self.read(position)
 
     def seek_by(self, position: PartitionPosition, reset: str) -> None:
@@ -155,25 +211,26 @@ class Positions:
         self._read_ahead.forget(position.topic_partition)
         self.stale = True
 
-    def note_lookup(self, partition: TopicPartition, topic_id: str) -> None:
-        """Note that the caller has looked up an offset of this topic, or was told of one, to which it may seek."""
+    def note_lookup(self, partition: TopicPartition, origin: Origin) -> None:
+        """Note in what the caller has looked up an offset, or was told of one, to which it may seek."""
         position = self._subscription.positions.get(partition)
         if position is not None:
-            position.looked_up_id = topic_id
+            position.looked_up = origin
 
     def reset_out_of_range(self, error: OffsetOutOfRangeError) -> None:
         """Continue where ``auto_offset_reset`` says; raise the error if it is none."""
         partition, reset = TopicPartition(str(error.topic), int(error.partition)), self._config.reset
-        position = self._subscription.positions.get(partition)
-        if position is None:
+        position, history = self._subscription.positions.get(partition), self._history
+        if position is None or position.history not in (None, history):  # the next update drops it
             return
         if self._needs_files(partition) and reset.strategy != NONE:
             self.seek_by(position, reset.strategy)  # found at the next update
             return
         bounds = self._reader.bounds(*partition)
         if bounds is not None:
-            self.note_lookup(partition, bounds.topic_id)  # if this raises, the caller seeks to one of them
-            self._move(position, self._reset_offset(partition, bounds, reset, error), bounds.topic_id)
+            origin = Origin(bounds.topic_id, history)
+            self.note_lookup(partition, origin)  # if this raises, the caller seeks to one of them
+            self._move(position, self._reset_offset(partition, bounds, reset, error), origin)
 
     def _reset_offset(
         self, partition: TopicPartition, bounds: Bounds, reset: OffsetReset, error: OffsetOutOfRangeError | None
@@ -195,8 +252,8 @@ class Positions:
 
     def committed_now(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """Return the offset that the group has committed in the newest state read so far, to the consumer's caller."""
-        state = self._coordinator.state
-        self.note_lookup(partition, _topic_id(state, partition))
+        history, state = self._history, self._coordinator.state
+        self.note_lookup(partition, Origin(_topic_id(state, partition), history))
         return self.committed(partition, state)
 
     def committed(self, partition: TopicPartition, state: State) -> OffsetAndMetadata | None:
@@ -219,7 +276,7 @@ class Positions:
 
     def bounds_of(self, partition: object, until: float) -> Bounds:
         """Return the readable offsets of a partition. Raises UnknownTopicTimeoutError."""
-        topic_partition = as_partition(partition)
+        topic_partition, history = as_partition(partition), self._history
         if topic_partition.topic == CONSUMER_OFFSETS_TOPIC:
             find = partial(self._reader.fresh_bounds, *topic_partition)
             bounds = self._call_within(find, f"finding the log start offset of {topic_partition}", until)
@@ -229,7 +286,7 @@ class Positions:
             with unknown_as_timeout():
                 self._coordinator.state.partition(*topic_partition)
             raise UnknownTopicTimeoutError(f"partition {topic_partition} does not exist", **topic_partition._asdict())
-        self.note_lookup(topic_partition, bounds.topic_id)
+        self.note_lookup(topic_partition, Origin(bounds.topic_id, history))
         return bounds
 
     def _call_within(self, action: Callable[[], Result], what: str, until: float) -> Result:

@@ -120,9 +120,12 @@ class ConsumerGroupMetadata(_Identity):
     """The identity of a consumer in its group, which is checked when a transaction commits its offsets.
 
     ``group_id`` is None for a consumer without a group. ``topic_ids`` are those of the topics that it has read, by
-    name: offsets of a topic that was created again since are refused."""
+    name: offsets of a topic that was created again since are refused. ``history`` is that of the log in which its
+    coordinator ``reader`` found its positions: offsets are refused once that has left it."""
 
     topic_ids: Mapping[str, str] = {}
+    history: int | None = None
+    reader: str = ""
 
 
 class DeserializerFailure(Exception):

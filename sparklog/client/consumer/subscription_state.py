@@ -84,12 +84,20 @@ def run_to_end(result: object, guard: OneThread) -> None:
             executor.submit(guard.lent(partial(asyncio.run, result))).result()
 
 
+class Origin(NamedTuple):
+    """Whose offset it is: the id of the topic, empty if unknown, and the history of the log
+    (``CommitLog.unlinked_jumps``) in which it was found."""
+
+    topic_id: str
+    history: int
+
+
 class StartOffset(NamedTuple):
-    """The offset to start from in a partition, the committed offset that it comes from, if any, and the topic's id."""
+    """The offset to start from in a partition, the committed offset that it comes from, if any, and whose it is."""
 
     offset: int
     committed: OffsetAndMetadata | None
-    topic_id: str
+    origin: Origin
 
 
 class PartitionPosition:
@@ -97,15 +105,17 @@ class PartitionPosition:
 
     ``reset`` is the reset policy that finds it, if not the committed offset; ``search`` is a lookup in progress.
     ``epoch`` is the leader epoch of the last record before it, -1 if unknown. ``topic_id`` is that of the topic whose
-    offset it is, empty if unknown: a topic that is created again begins at 0. ``looked_up_id`` is that of the topic in
-    which the caller has looked up offsets since, empty if it has not: a seek is to an offset of that topic.
+    offset it is, empty if unknown: a topic that is created again begins at 0. ``history`` is that of the log in which
+    the position was found, None if none was. ``looked_up`` says in what the caller has looked up offsets since, None if
+    it has not: a seek is to an offset of that.
     """
 
     __slots__ = (
         "_delivery",
         "committed",
         "epoch",
-        "looked_up_id",
+        "history",
+        "looked_up",
         "paused",
         "position",
         "reset",
@@ -121,7 +131,8 @@ class PartitionPosition:
         self.reset = ""
         self.epoch = -1
         self.topic_id = ""
-        self.looked_up_id = ""
+        self.history: int | None = None
+        self.looked_up: Origin | None = None
         self.committed: int | None = None
         self.search: Call[StartOffset | None] | None = None
         self._delivery = object()
@@ -138,7 +149,8 @@ class PartitionPosition:
     def start(self, at: StartOffset) -> None:
         """Continue from where a lookup has found the start."""
         self.move(at.offset)
-        self.is_of(at.topic_id)
+        self.is_of(at.origin.topic_id)
+        self.history = at.origin.history
         if at.committed is not None:
             self.committed = at.committed.offset
             self.epoch = -1 if at.committed.leader_epoch is None else at.committed.leader_epoch
@@ -147,7 +159,7 @@ class PartitionPosition:
         """Note of which topic the position is now: an offset that was committed of another one says nothing of it."""
         if self.topic_id not in ("", topic_id):
             self.committed = None
-        self.topic_id, self.looked_up_id = topic_id, ""
+        self.topic_id, self.looked_up = topic_id, None
 
     def deliver(self, records: Iterable[ConsumerRecord]) -> Iterator[ConsumerRecord]:
         """Yield records, moving the position past each; end when it was moved or ``end_delivery`` was called."""

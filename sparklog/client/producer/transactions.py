@@ -231,7 +231,7 @@ class Transactions(SenderBase):
 
     def _add_offsets(self, offsets: Mapping[Any, Any], group_metadata: object) -> None:
         self._check("send_offsets_to_transaction")
-        commit, groups = group_commit(offsets, group_metadata), self._transaction.groups
+        commit, groups = group_commit(offsets, group_metadata, self._coordinator.reader), self._transaction.groups
         known = topic_ids(self._coordinator.state, commit.offsets)  # a group id alone brings none
         commit = msgspec.structs.replace(commit, topic_ids={**known, **commit.topic_ids})
         key = (commit.group, commit.member, commit.generation, commit.instance_id)  # each is checked by itself
@@ -641,8 +641,10 @@ def may_be_written(error: Exception) -> bool:
 # -- offsets of groups
 
 
-def group_commit(offsets: Mapping[Any, Any], group_metadata: Any) -> GroupCommit:
+def group_commit(offsets: Mapping[Any, Any], group_metadata: Any, reader: str) -> GroupCommit:
     """Return the offsets of a group as a protocol action; the group is an id or a consumer's ``group_metadata()``.
+
+    The history of the consumer counts if its coordinator is the producer's, ``reader``, as in one process.
 
     Raises InvalidArgumentTypeError for other types of group or offsets, InvalidArgumentError for a generation without a
     member id.
@@ -666,6 +668,7 @@ def group_commit(offsets: Mapping[Any, Any], group_metadata: Any) -> GroupCommit
         raise InvalidArgumentTypeError(
             f"send_offsets_to_transaction() takes a dict of TopicPartition to OffsetAndMetadata, not {offsets!r}"
         )
+    is_shared = getattr(group_metadata, "reader", "") == reader
     positions = dict(_position(topic_partition, offset) for topic_partition, offset in offsets.items())
     return GroupCommit(
         group=group,
@@ -674,6 +677,7 @@ def group_commit(offsets: Mapping[Any, Any], group_metadata: Any) -> GroupCommit
         generation=generation,
         instance_id=instance,
         topic_ids=getattr(group_metadata, "topic_ids", {}),
+        history=getattr(group_metadata, "history", None) if is_shared else None,
     )
 
 

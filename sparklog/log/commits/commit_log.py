@@ -162,7 +162,8 @@ class CommitLog:
         self._histories: WeakSet[_History] = WeakSet()
         self._state = State(cluster_id="")
         self.unlinked_jumps = 0
-        """Loads of a checkpoint that no commit read here links to the state before; it may be of another history."""
+        """Loads of a checkpoint that no commit read here links to the state before; it may be of another history. The
+        number names the history that this process reads: read it before the state in which something is found."""
         self._load(listed=True)  # hint and boundary may have been written by a process that stalled
 
     @classmethod
@@ -302,6 +303,12 @@ class CommitLog:
     def state(self) -> State:
         """The newest state read so far; ``refresh`` reads newer commits."""
         return self._state
+
+    def state_in_history(self) -> tuple[State, int]:
+        """Return the newest state read so far and its history, by ``unlinked_jumps``; waits for a refresh or commit of
+        another thread."""
+        with self.held:
+            return self._state, self.unlinked_jumps
 
     @property
     def commit_bytes(self) -> int:

@@ -79,7 +79,8 @@ class GroupCommit(msgspec.Struct, frozen=True, kw_only=True):
 
     ``topic_ids`` are those of the topics that were read, by name: offsets of a topic that was re-created since are
     refused, since they would skip its records. Make it when the offsets are found, however much later it is decided:
-    ids, member and generation of a later state may be those of other records.
+    ids, member and generation of a later state may be those of other records. ``history`` is
+    ``CommitLog.unlinked_jumps`` of then: the coordinator refuses offsets of another history. None if a tool sets them.
     """
 
     group: str
@@ -88,6 +89,7 @@ class GroupCommit(msgspec.Struct, frozen=True, kw_only=True):
     generation: int = -1
     instance_id: str = ""
     topic_ids: Mapping[str, str] = {}
+    history: int | None = None
 
 
 # -- membership
@@ -307,10 +309,11 @@ def topic_ids(state: State, partitions: Iterable[tuple[str, int]]) -> dict[str, 
 
 def merge_offsets(earlier: GroupCommit, later: GroupCommit) -> GroupCommit:
     """Return a commit with the offsets of both, the later one's where both have one. Of a topic that was created again
-    in between, the earlier id stays: it refuses the earlier offsets."""
+    in between, the earlier id stays: it refuses the earlier offsets. So does the earlier history."""
     offsets = {**earlier.offsets, **later.offsets}
+    history = earlier.history if earlier.offsets else later.history
     ids = {topic: earlier.topic_ids[topic] for topic, _ in earlier.offsets if topic in earlier.topic_ids}
-    return msgspec.structs.replace(later, offsets=offsets, topic_ids={**later.topic_ids, **ids})
+    return msgspec.structs.replace(later, offsets=offsets, topic_ids={**later.topic_ids, **ids}, history=history)
 
 
 def _check_same_topics(state: State, commit: GroupCommit) -> None:

@@ -4,7 +4,9 @@ Each call of the function gets records of one partition. The rows it sends are p
 these records, in one commit that names the member and its generation. So output and progress are atomic, whichever
 process dies at whatever moment; a member that has been removed from its group publishes nothing.
 
-Rules: a thread sends heartbeats while the function runs; only the task's own thread calls the function.
+Rules: a thread sends heartbeats while the function runs; only the task's own thread calls the function. Positions, and
+what a call makes of their records, are committed only in the history of the log in which the positions were found: a
+root that was restored from a copy may have other records there, and not the files of the call.
 Not for: starting the tasks (``group.consume``), the assignment of partitions (``coordinator.group_member``).
 """
 
@@ -35,6 +37,7 @@ from sparklog.errors import (
     UnknownMemberIdError,
     UnlinkedHistoryError,
 )
+from sparklog.limits import MAX_TRANSACTIONAL_ID_LENGTH
 from sparklog.log.layout import exists
 from sparklog.log.records.batches import RowBuilder
 from sparklog.protocol.decide.append import AppendRequest
@@ -147,7 +150,8 @@ class ConsumeTask:
         self._positions: dict[TopicPartition, int] = {}
         self._stopping = threading.Event()
         self._producer: ProducerIdentity | None = None
-        self._history = 0
+        self._history = self._coordinator.log.unlinked_jumps
+        """The history of the log in which the positions were found, and of the producer id."""
         self._records = self._calls = 0
         self._read: set[TopicPartition] = set()
 
@@ -212,6 +216,7 @@ class ConsumeTask:
 
         Return the dropped partitions, including those assigned again immediately, as after a topic was recreated.
         """
+        self._follow_history()
         if not self._member.joined:
             self._member.join(self._settings.topics)
         change = self._member.reconcile()
@@ -223,6 +228,25 @@ class ConsumeTask:
         for topic_partition in sorted(change.assigned):
             self._positions[topic_partition] = self._start(topic_partition)
         return dropped
+
+    def _follow_history(self) -> None:
+        """After commits were removed that this process had not read, which may be those of another history, continue at
+        the committed offsets, with another producer id. Nothing is skipped where none is committed."""
+        history = self._coordinator.log.unlinked_jumps
+        if history == self._history:
+            return
+        self._history, self._producer = history, None
+        logger.warning(
+            "commits of %s were removed before this task had read them: it may have been restored from a copy; reading "
+            "from the committed offsets of group %s again",
+            self._settings.root,
+            self._settings.group,
+        )
+        reset = "earliest" if self._settings.reset == "latest" else self._settings.reset
+        state = self._coordinator.state
+        for topic_partition in self._positions:
+            if state.find_partition(*topic_partition) is not None:  # else the group's change revokes it
+                self._positions[topic_partition] = start_offset(state, self._settings.group, topic_partition, reset)
 
     # -- records
 
@@ -302,7 +326,7 @@ class ConsumeTask:
         """Publish the rows of the call together with its offset; return False if the partition was reassigned."""
         if not self._sends:
             try:
-                self._member.commit({topic_partition: end})
+                self._member.submit(self._member.prepare({topic_partition: end}, history=self._history))
             except CommitFailedError as error:
                 logger.warning("%s", error)
                 return False
@@ -311,7 +335,6 @@ class ConsumeTask:
             self._sends.clear()
             return True
         self._sends.discard()
-        logger.warning("%s was reassigned to another member, which continues at the committed offset", topic_partition)
         return False
 
     def _publish(self, topic_partition: TopicPartition, end: int) -> bool:
@@ -319,6 +342,7 @@ class ConsumeTask:
 
         Raises IndeterminateCommitError if the outcome stays unknown.
         """
+        history = self._history  # before the files are begun; a rebalance may lead to another one
         appends, new_topics = self._sends.write()
         unknown: IndeterminateCommitError | None = None
         for _ in range(COMMIT_TRIES):
@@ -329,27 +353,29 @@ class ConsumeTask:
                 generation=self._member.generation,
                 topic_ids=self._member.topic_ids,
             )
-            producer = self._identity()
+            if self._producer is None:
+                self._producer = self._init_producer()
             request = AppendRequest(
                 appends=appends,
                 new_topics=new_topics,
                 groups=[commit],
-                transaction=producer,
-                history=self._history,
+                transaction=self._producer,
+                history=history,
             )
             try:
                 self._producer = self._coordinator.append(request).producer
             except IndeterminateCommitError as error:
                 unknown = error  # repeating the same request resolves it
-            except UnlinkedHistoryError as error:  # nothing was decided: the producer id may belong to another by now
-                self._producer = None
+            except UnlinkedHistoryError as error:  # nothing was decided: records, files and the id may be others
                 if unknown is not None:
                     self._sends.clear()
                     raise unknown from error
+                logger.warning("a call for %s is repeated: %s", topic_partition, error)
+                return False
             except (IllegalGenerationError, UnknownMemberIdError, CommitFailedError):
                 unknown = None
                 if topic_partition in self._follow_group() or topic_partition not in self._member.owned:
-                    return False
+                    break
             except SparklogError:
                 if unknown is not None:
                     self._sends.clear()  # a commit may name these files
@@ -362,15 +388,14 @@ class ConsumeTask:
         if unknown is not None:
             self._sends.clear()
             raise unknown
+        logger.warning("%s was reassigned to another member, which continues at the committed offset", topic_partition)
         return False
 
-    def _identity(self) -> ProducerIdentity:
-        """Return the producer id of this member, and remember the history of the cluster that it belongs to."""
-        if self._producer is None:
-            self._history = self._coordinator.log.unlinked_jumps  # read first, so that a jump after it is detected
-            transactional_id = f"{self._settings.group}/{self._member.member_id}"
-            self._producer = self._coordinator.submit(partial(init_producer, transactional_id=transactional_id))
-        return self._producer
+    def _init_producer(self) -> ProducerIdentity:
+        """Return a new producer id of this member. Its own id is unique; the group's is cut where both are too long."""
+        member = self._member.member_id
+        transactional_id = f"{self._settings.group[: MAX_TRANSACTIONAL_ID_LENGTH - len(member) - 1]}/{member}"
+        return self._coordinator.submit(partial(init_producer, transactional_id=transactional_id))
 
 
 # -- positions

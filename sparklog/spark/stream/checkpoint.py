@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from sparklog import limits
 from sparklog.errors import InvalidRequestError, ObjectNotFoundError, SparklogError
 from sparklog.protocol.state import State
-from sparklog.spark.stream.offsets import IDS_KEY, StreamOffsets, has_ids, live_offsets, parse
+from sparklog.spark.stream.offsets import IDS_KEY, StreamOffsets, has_ids, live_offsets, parse, without_commit
 from sparklog.store.base import Store
 from sparklog.store.open import open_store
 
@@ -71,7 +71,7 @@ def batch_digest(checkpoint: str, storage_options: Mapping[str, object], batch_i
     except SparklogError as error:
         logger.debug("%s: offsets of micro-batch %s cannot be read: %s", checkpoint, batch_id, error)
         return ""
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:DIGEST_LENGTH]
+    return hashlib.sha256(without_commit("\n".join(lines)).encode()).hexdigest()[:DIGEST_LENGTH]
 
 
 def _open(checkpoint: str, storage_options: Mapping[str, object]) -> Store:

@@ -3,13 +3,15 @@
 An offset of a query is JSON in the form of Spark's Kafka source, with one additional key that is not a valid topic name
 and has no partitions::
 
-    {"orders":{"0":23,"1":5},"$ids:kq…:orders=Xc…":{}}
+    {"orders":{"0":23,"1":5},"$ids:kq…:orders=Xc…,$81=5b…":{}}
 
 A program that iterates over topics and their partitions finds the same ones as with Kafka's source. The key holds the
 ids of the cluster and of the topics, so that a recreated topic is distinguished from the one that was read even if the
 offsets would fit, and so that a checkpoint is not continued on another cluster. The offset is the only thing that Spark
 keeps for a source: a source learns neither the query's id nor its checkpoint, so there is no other state that a restart
-is sure to find.
+is sure to find. ``$81=5b…`` is the commit in whose state the offset was found, by version and digest: in a root that
+was restored from a copy, or promoted without it, another commit has that version, and other records may have these
+offsets. Earlier versions take it for the id of a topic that the query does not read, and ignore it.
 
 Checkpoints of earlier versions have ``"$ids":{"cluster":"kq…","topics":{"orders":"Xc…"}}`` instead, and are read too.
 
@@ -23,6 +25,7 @@ Not for: reading the state of a cluster (``stream.planner``) and the offsets of 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -32,6 +35,7 @@ from sparklog.errors import DataLossError, InvalidRequestError
 from sparklog.protocol.state import State
 from sparklog.types import OffsetRange, TopicPartition
 
+_PLANNED_AT = re.compile(r",\$(\d+)=([0-9a-f]+)(?=\")")
 IDS_KEY = "$ids"
 """Prefix of the reserved key. Topic names contain no "$", ":", "," or "="."""
 MAX_LOSSES_SHOWN = 20
@@ -73,13 +77,22 @@ class Loss(NamedTuple):
         return f"{self.partition} from offset {self.start} {until}: {self.why}"
 
 
+class PlannedAt(NamedTuple):
+    """The commit in whose state offsets were found."""
+
+    version: int
+    digest: str
+
+
 @dataclass(frozen=True)
 class StreamOffsets:
-    """The next offset of every partition. Unknown ids are missing; ``cluster_id`` is then empty."""
+    """The next offset of every partition. Unknown ids are missing; ``cluster_id`` is then empty. ``planned_at`` is None
+    in offsets of earlier versions."""
 
     partitions: Mapping[TopicPartition, int]
     cluster_id: str = ""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    planned_at: PlannedAt | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object that Spark stores; deterministic."""
@@ -87,8 +100,10 @@ class StreamOffsets:
         for partition in sorted(self.partitions):
             encoded.setdefault(partition.topic, {})[str(partition.partition)] = self.partitions[partition]
         if self.cluster_id:
-            topics = ",".join(f"{topic}={self.topic_ids[topic]}" for topic in encoded if topic in self.topic_ids)
-            encoded[f"{IDS_KEY}:{self.cluster_id}:{topics}"] = {}
+            pairs = [f"{topic}={self.topic_ids[topic]}" for topic in encoded if topic in self.topic_ids]
+            if pairs and self.planned_at is not None:
+                pairs.append(f"${self.planned_at.version}={self.planned_at.digest}")
+            encoded[f"{IDS_KEY}:{self.cluster_id}:{','.join(pairs)}"] = {}
         return encoded
 
 
@@ -115,15 +130,22 @@ def has_ids(raw: Any) -> bool:
     return isinstance(raw, dict) and any(name.startswith(IDS_KEY) for name in raw)
 
 
-def _parse_ids(raw: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
-    """Return the ids of the cluster and of the topics; empty if there are none."""
+def _parse_ids(raw: Mapping[str, Any]) -> tuple[str, dict[str, str], PlannedAt | None]:
+    """Return the ids of the cluster and of the topics, empty if there are none, and the commit."""
     name = next((name for name in raw if name.startswith(IDS_KEY)), IDS_KEY)
     if name == IDS_KEY:  # the form of earlier versions
         ids = raw.get(IDS_KEY, {})
         topics = {str(topic): str(topic_id) for topic, topic_id in ids.get("topics", {}).items()}
-        return str(ids.get("cluster", "")), topics
+        return str(ids.get("cluster", "")), topics, None
     _, cluster, pairs = name.split(":")
-    return cluster, dict(pair.split("=", 1) for pair in pairs.split(",") if pair)
+    ids = dict(pair.split("=", 1) for pair in pairs.split(",") if pair)
+    planned = [PlannedAt(int(key[1:]), ids.pop(key)) for key in list(ids) if key.startswith("$")]
+    return cluster, ids, planned[0] if planned else None
+
+
+def without_commit(text: str) -> str:
+    """Return the JSON of offsets without the commit: the same for a batch of the same records that is planned again."""
+    return _PLANNED_AT.sub("", text)
 
 
 def _parse_offset(offset: Any) -> int:
@@ -164,15 +186,20 @@ def uncommitted_offsets(offsets: StreamOffsets, state: State, group: str) -> dic
 # -- what to read next
 
 
-def find_starts(start: StreamOffsets, logs: Logs) -> tuple[dict[TopicPartition, int], list[Loss]]:
+def find_starts(
+    start: StreamOffsets, logs: Logs, other_history: str = ""
+) -> tuple[dict[TopicPartition, int], list[Loss]]:
     """Return the next offset to read of each partition of ``logs``, and the losses since ``start``.
 
-    A partition that ``start`` lacks is new and starts at its earliest offset.
+    A partition that ``start`` lacks is new and starts at its earliest offset. ``other_history`` says why ``start`` is
+    of another history than the logs, where other records may be before its offsets; empty if it is not known to be.
     """
     starts: dict[TopicPartition, int] = {}
     losses: list[Loss] = []
     for partition, log in logs.items():
         starts[partition], loss = _find_start(partition, start, log)
+        if loss is None and other_history and log.start < start.partitions.get(partition, log.start):
+            loss = Loss(partition, log.start, starts[partition], other_history)
         if loss is not None:
             losses.append(loss)
     for partition in sorted(set(start.partitions) - set(logs)):
@@ -241,8 +268,11 @@ def check_target(target: StreamOffsets, logs: Logs) -> None:
 # -- a batch
 
 
-def find_batch_ranges(start: StreamOffsets, end: StreamOffsets, logs: Logs) -> tuple[list[OffsetRange], list[Loss]]:
-    """Return the ranges of a batch, without empty ones, and the losses among them."""
+def find_batch_ranges(
+    start: StreamOffsets, end: StreamOffsets, logs: Logs, other_history: str = ""
+) -> tuple[list[OffsetRange], list[Loss]]:
+    """Return the ranges of a batch, without empty ones, and the losses among them; ``other_history`` as for
+    ``find_starts``, of ``end``."""
     ranges: list[OffsetRange] = []
     losses: list[Loss] = []
     for partition, until in sorted(end.partitions.items()):
@@ -259,6 +289,8 @@ def find_batch_ranges(start: StreamOffsets, end: StreamOffsets, logs: Logs) -> t
             losses.append(
                 Loss(partition, max(first, log.end), until, f"the log ends at {log.end} and was longer before")
             )
+        if other_history:
+            losses.append(Loss(partition, first, until, other_history))
         first, until = max(first, log.start), min(until, log.end)
         if first < until:
             ranges.append(OffsetRange(*partition, first, until))

@@ -18,9 +18,11 @@ from typing import Any
 
 from sparklog.clock import Clock, SystemClock
 from sparklog.coordinator import Coordinator, shared_cluster
+from sparklog.coordinator.begun_files import find_digest
 from sparklog.coordinator.reader_leases import ReaderLease
 from sparklog.errors import SparklogError
 from sparklog.log.records.fetch import Fetcher
+from sparklog.protocol.decide.append import Begun
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets, split_offsets, topic_ids
 from sparklog.protocol.state import BrokerState, State
 from sparklog.spark.broker_stores import readable_stores
@@ -31,6 +33,7 @@ from sparklog.spark.source.ranges import split_ranges
 from sparklog.spark.stream.offsets import (
     Loss,
     PartitionLog,
+    PlannedAt,
     StreamOffsets,
     check_cluster,
     check_target,
@@ -69,6 +72,8 @@ class StreamPlanner:
         self._last_batch_at: float | None = None
         self._reported: list[Loss] = []
         self._missing: list[str] = []
+        self._of_this_history: tuple[PlannedAt | None, int] | None = None
+        """The commit of the offsets that were checked last, and the history of the log, by ``unlinked_jumps``."""
 
     @property
     def stores(self) -> Mapping[int, Store]:
@@ -118,17 +123,17 @@ class StreamPlanner:
         """
         start = self._parse(raw_start)
         state = self._coordinator.refresh()
-        if start.cluster_id:  # Spark calls ``commit`` one batch later, and never for the last one
-            self.commit(raw_start)
         logs = self._logs(state, {partition.topic for partition in start.partitions})
         if self._target is not None:
             check_target(self._target, logs)
             wanted = {*self._target.partitions, *start.partitions}
             logs = {partition: log for partition, log in logs.items() if partition in wanted}
-        starts, losses = find_starts(start, logs)
+        starts, losses = find_starts(start, logs, self._find_other_history(start))
         self._handle_losses(losses)
+        if start.cluster_id:  # Spark calls ``commit`` one batch later, and never for the last one
+            self.commit(raw_start)
         ends = {partition: log.end for partition, log in logs.items()}
-        self._latest = self._offsets(ends, logs)
+        self._latest = self._offsets(state, ends, logs)
         if self._target is not None:
             ends = dict(self._target.partitions)
         if not ends:  # all topics were deleted, and the loss was accepted: keep the offsets, there is nothing to read
@@ -137,13 +142,17 @@ class StreamPlanner:
             return dict(raw_start)
         if most is not None:
             ends = prorate(starts, ends, most)
-        return self._offsets(ends, logs).to_json()
+        end = self._offsets(state, ends, logs)
+        if replace(end, planned_at=start.planned_at) == start:  # nothing is new: Spark compares offsets as text
+            end = start
+        return end.to_json()
 
     def fix_end(self) -> None:
         """Fix the end of the query at the current ends of the logs, for Trigger.AvailableNow."""
         topics = self._options.source.subscription.topic_names
-        logs = self._logs(self._coordinator.refresh(), topics)  # ``latest`` handles missing topics
-        self._target = self._offsets({partition: log.end for partition, log in logs.items()}, logs)
+        state = self._coordinator.refresh()
+        logs = self._logs(state, topics)  # ``latest`` handles missing topics
+        self._target = self._offsets(state, {partition: log.end for partition, log in logs.items()}, logs)
 
     def report(self) -> dict[str, Any] | None:
         """Return the ends of the logs as of the last ``latest``; None before the first."""
@@ -169,7 +178,7 @@ class StreamPlanner:
         if any(offset > logs[partition].end for partition, offset in end.partitions.items() if partition in logs):
             state = self._coordinator.refresh()  # a batch of an earlier run, planned on a newer state than this one
             logs = find_logs(state, end.partitions)
-        ranges, losses = find_batch_ranges(start, end, logs)
+        ranges, losses = find_batch_ranges(start, end, logs, self._find_other_history(end))
         self._handle_losses(losses)
         source = self._options.source
         pieces = split_ranges(ranges, source.min_partitions, source.max_records_per_partition)
@@ -218,10 +227,26 @@ class StreamPlanner:
         self._missing = topics
 
     def _offsets(
-        self, ends: Mapping[TopicPartition, int], logs: Mapping[TopicPartition, PartitionLog]
+        self, state: State, ends: Mapping[TopicPartition, int], logs: Mapping[TopicPartition, PartitionLog]
     ) -> StreamOffsets:
         ids = {partition.topic: logs[partition].topic_id for partition in ends}
-        return StreamOffsets(ends, self._coordinator.state.cluster_id, ids)
+        return StreamOffsets(ends, state.cluster_id, ids, PlannedAt(state.version, state.digest))
+
+    def _find_other_history(self, offsets: StreamOffsets) -> str:
+        """Return why these offsets are of another history than the log's, empty if they are not known to be: their
+        commit may have been removed since. This process knows more: what it has read before."""
+        log, planned = self._coordinator.log, offsets.planned_at
+        found = (planned, log.unlinked_jumps)
+        if planned is None or found == self._of_this_history:
+            return ""
+        stored = find_digest(log, Begun(*planned))
+        if stored not in (None, planned.digest):
+            now = "that commit is another one now" if stored else "the log ends before it"
+            return f"it was found at commit {planned.version}, and {now}: the root was restored from a copy or promoted"
+        if stored is None and self._of_this_history is not None and self._of_this_history[1] != found[1]:
+            return "commits were removed before this query had read them: the root may have been restored from a copy"
+        self._of_this_history = found
+        return ""
 
     def _is_too_early(self, records: int) -> bool:
         """Return whether to wait for ``minOffsetsPerTrigger`` records. The first batch does not wait, nor does one

@@ -254,4 +254,4 @@ def test_a_task_uses_a_new_producer_after_a_restore_of_the_root(tmp_path: Path) 
     run(tmp_path, log, restored_once, max_records=5)
     published = values(tmp_path, subscribe="out")
     assert published.count(b"another's") == 2
-    assert len(published) == 2 + 15, "all but the call that is missing in the copy"
+    assert sorted(int(value) for value in published if value != b"another's") == list(range(20))

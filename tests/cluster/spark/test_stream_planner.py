@@ -11,16 +11,19 @@ import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.coordinator import shared_cluster
+from sparklog.coordinator.shared import forget_shared
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import DataLossError, InvalidOptionError, InvalidRequestError, UnknownTopicOrPartitionError
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
-from sparklog.protocol.decide.topics import create_partitions
+from sparklog.protocol.decide.topics import alter_configs, create_partitions
 from sparklog.spark.source.rows import read_schema
 from sparklog.spark.source.source import SparklogDataSource
 from sparklog.spark.stream.options import stream_options
 from sparklog.spark.stream.reader import SparklogStreamReader
 from sparklog.spark.versions.api import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from sparklog.store.local import LocalStore
+from tests.cluster.client.test_producer_restored_roots import pass_by
+from tests.cluster.log.test_replaced_root import restore, take_snapshot
 from tests.cluster.spark.helpers import across, cluster, write_rows
 
 ALL = ReadAllAvailable()
@@ -382,3 +385,95 @@ def test_polling_for_new_records_costs_two_small_reads(tmp_path: Path, monkeypat
     monkeypatch.setattr(LocalStore, "get", counting)
     assert job.latestOffset(start, ALL) == start
     assert len(reads) == 2
+
+
+# -- a root that is restored from a copy
+
+
+def restored_root(folder: Path, *, others: int = 10) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the offsets of a query at 4 and at 12 of a root that was restored to 4 since; its producers were started
+    first, and have written ``others`` records."""
+    log = cluster(folder, orders=1, t=1)
+    log.submit(partial(alter_configs, topic="", changes={"metadata.max.retention.ms": "600000"}))
+    store = LocalStore(str(folder))
+    produce(folder, "orders", 4)
+    snapshot = {key: data for key, data in take_snapshot(store).items() if not key.startswith("leases/")}
+    job = reader(folder)
+    start = job.latestOffset(job.initialOffset(), ALL)
+    produce(folder, "orders", 8)
+    end = job.latestOffset(start, ALL)
+    assert (positions(start), positions(end)) == ({"orders": {"0": 4}}, {"orders": {"0": 12}})
+    restore(store, snapshot)
+    forget_shared(str(folder))  # the query, and the producers, are started again
+    if others:
+        produce(folder, "orders", others)
+    return start, end
+
+
+@pytest.mark.parametrize("others", [0, 4, 8, 10])
+def test_a_query_is_not_continued_in_another_history(tmp_path: Path, others: int) -> None:
+    _, end = restored_root(tmp_path, others=others)
+    with pytest.raises(DataLossError, match=r"orders-0 from offset 0 to 12: it was found at commit|longer before"):
+        reader(tmp_path).latestOffset(end, ALL)
+
+
+def test_a_query_that_accepts_losses_continues_in_another_history(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, end = restored_root(tmp_path)
+    job = reader(tmp_path, failOnDataLoss="false")
+    with caplog.at_level(logging.WARNING):
+        later = job.latestOffset(end, ALL)
+    assert positions(later) == {"orders": {"0": 14}}
+    assert "restored from a copy" in caplog.text
+    caplog.clear()
+    assert [offset for _, _, offset in read(reader(tmp_path), end, later)] == [12, 13]
+    assert reader(tmp_path).latestOffset(later, ALL) == later
+
+
+def test_a_batch_that_was_planned_in_another_history_is_not_run(tmp_path: Path) -> None:
+    start, end = restored_root(tmp_path)
+    with pytest.raises(DataLossError, match=r"orders-0 from offset 4 to 12: it was found at commit"):
+        reader(tmp_path).partitions(start, end)
+
+
+def test_offsets_of_before_the_copy_are_continued(tmp_path: Path) -> None:
+    start, _ = restored_root(tmp_path)
+    job = reader(tmp_path)
+    end = job.latestOffset(start, ALL)
+    assert [offset for _, _, offset in read(job, start, end)] == list(range(4, 14))
+
+
+def test_offsets_without_a_commit_and_of_a_removed_one_are_continued(tmp_path: Path) -> None:
+    _, end = restored_root(tmp_path)
+    former = {name.partition(",$")[0]: found for name, found in end.items()}
+    assert positions(reader(tmp_path).latestOffset(former, ALL)) == {"orders": {"0": 14}}
+    pass_by(LocalStore(str(tmp_path)))
+    forget_shared(str(tmp_path))
+    assert positions(reader(tmp_path).latestOffset(end, ALL)) == {"orders": {"0": 14}}
+
+
+def test_a_planner_that_was_suspended_meanwhile_is_not_continued(tmp_path: Path) -> None:
+    """The commits that it knew are removed, but it has read them."""
+    log = cluster(tmp_path, orders=1, t=1)
+    log.submit(partial(alter_configs, topic="", changes={"metadata.max.retention.ms": "600000"}))
+    produce(tmp_path, "orders", 4)
+    job = reader(tmp_path)
+    end = job.latestOffset(job.initialOffset(), ALL)
+    job.latestOffset(end, ALL)
+    jumps = shared_cluster(str(tmp_path)).log.unlinked_jumps
+    pass_by(LocalStore(str(tmp_path)))
+    with pytest.raises(DataLossError, match="commits were removed before this query had read them"):
+        job.latestOffset(end, ALL)
+    assert shared_cluster(str(tmp_path)).log.unlinked_jumps == jumps + 1
+
+
+def test_commits_that_add_no_records_make_no_batch(tmp_path: Path) -> None:
+    """Spark runs a batch if the offset differs in any way."""
+    log = cluster(tmp_path, orders=1)
+    produce(tmp_path, "orders", 4)
+    job = reader(tmp_path)
+    end = job.latestOffset(job.initialOffset(), ALL)
+    log.create_topic("another")
+    assert list(job.latestOffset(end, ALL).items()) == list(end.items())
+    assert list(reader(tmp_path).latestOffset(end, ALL).items()) == list(end.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from sparklog.spark.stream.lag_listener import find_lag
 from sparklog.spark.stream.offsets import (
     Loss,
     PartitionLog,
+    PlannedAt,
     StreamOffsets,
     check_cluster,
     check_target,
@@ -25,6 +27,7 @@ from sparklog.spark.stream.offsets import (
     parse,
     prorate,
     raise_losses,
+    without_commit,
 )
 from sparklog.types import OffsetRange, TopicPartition
 
@@ -47,6 +50,33 @@ def test_offsets_are_the_json_of_the_connector_plus_topic_ids() -> None:
         '{"a":{"2":5,"10":4},"b":{"0":7},"$ids:cluster:a=id-a,b=id-b":{}}'
     )
     assert parse(json.loads(json.dumps(at.to_json()))) == at
+
+
+def test_offsets_name_the_commit_in_which_they_were_found() -> None:
+    at = replace(offsets({A0: 5, B0: 7}), planned_at=PlannedAt(81, "5bf0"))
+    text = json.dumps(at.to_json(), separators=(",", ":"))
+    assert text == '{"a":{"0":5},"b":{"0":7},"$ids:cluster:a=id-a,b=id-b,$81=5bf0":{}}'
+    assert parse(json.loads(text)) == at
+    assert without_commit(text) == json.dumps(offsets({A0: 5, B0: 7}).to_json(), separators=(",", ":"))
+
+
+def test_earlier_versions_read_past_the_commit() -> None:
+    """They split the name like this, and look up the topics that they read."""
+    *_, name = replace(offsets({A0: 5, B0: 7}), planned_at=PlannedAt(81, "5bf0")).to_json()
+    _, cluster, pairs = name.split(":")
+    ids = dict(pair.split("=", 1) for pair in pairs.split(",") if pair)
+    assert (cluster, ids) == ("cluster", {**IDS, "$81": "5bf0"})
+
+
+def test_offsets_of_another_history_are_a_loss_of_what_is_before_them() -> None:
+    start = offsets({A0: 5, A1: 3, B0: 9})
+    found = logs(a0=("id-a", 0, 9), a1=("id-a", 3, 3), b0=("id-b", 0, 7))
+    assert find_starts(start, found)[1] == [Loss(B0, 7, 9, "the log ends at 7 and was longer before")]
+    starts, losses = find_starts(start, found, "restored")
+    assert starts == {A0: 5, A1: 3, B0: 7}
+    assert losses == [Loss(A0, 0, 5, "restored"), Loss(B0, 7, 9, "the log ends at 7 and was longer before")]
+    ranges, losses = find_batch_ranges(offsets({A0: 2, A1: 3}), offsets({A0: 5, A1: 3}), found, "restored")
+    assert (ranges, losses) == ([OffsetRange("a", 0, 2, 5)], [Loss(A0, 2, 5, "restored")])
 
 
 def test_iterating_topics_and_partitions_yields_the_offsets_of_sparks_kafka_source() -> None:

@@ -1,0 +1,238 @@
+"""A root is restored from a copy while a consumer knows positions in it, other clients go on, and the commits that the
+consumer knows are removed. It continues from a checkpoint, and must not take its positions for those of other
+records."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from sparklog.client.consumer.consumer import Consumer
+from sparklog.client.consumer.fetcher import Chunk
+from sparklog.client.reader import LogReader
+from sparklog.coordinator import open_cluster
+from sparklog.errors import CommitFailedError, RootReplacedError, TransactionAbortedError
+from sparklog.types import OffsetAndMetadata, TopicPartition
+from tests.cluster.client.consumers import until
+from tests.cluster.client.test_fetcher import read_ahead
+from tests.cluster.client.test_producer_restored_roots import cluster_with_topic, new_producer, pass_by, send
+from tests.cluster.log.test_replaced_root import restore, take_snapshot
+
+T0 = TopicPartition("t", 0)
+
+OLD = [b"old0", b"old1", b"old2"]
+NEW = [b"new%d" % number for number in range(6)]
+
+
+class Restored:
+    """A consumer that has read the base and the old records; ``restore`` replaces the old by the new ones."""
+
+    def __init__(self, **config: Any) -> None:
+        self.store, _ = cluster_with_topic()
+        self.write(b"base0", b"base1")
+        self.configure = config
+        self.snapshot: dict[str, bytes] = {}
+        self.coordinator = open_cluster(self.store)
+        self.consumer = self.new_consumer()
+
+    def new_consumer(self) -> Consumer:
+        settings = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "metadata_max_age_ms": 1}
+        return Consumer(cluster=self.coordinator, **{**settings, **self.configure})
+
+    def write(self, *values: bytes) -> None:
+        with new_producer(open_cluster(self.store)) as producer:
+            send(producer, *values)
+
+    def begin(self, subscribe: bool = False) -> None:
+        """Read the base, commit it if there is a group, copy the root, and read the old records."""
+        if subscribe:
+            self.consumer.subscribe(["t"])
+        else:
+            self.consumer.assign([T0])
+        assert self.read(2) == [b"base0", b"base1"]
+        if self.configure.get("group_id"):
+            self.consumer.commit()
+        self.snapshot = take_snapshot(self.store)
+        self.write(*OLD)
+        assert self.read(3) == OLD
+
+    def restore(self) -> None:
+        """Replace the root while the consumer's process is suspended, so that its threads read nothing meanwhile."""
+        log = self.coordinator.log
+        with log.held:
+            restore(self.store, self.snapshot)
+            self.write(*NEW)
+            pass_by(self.store)
+
+    def read(self, count: int) -> list[bytes]:
+        values: list[bytes] = []
+        for _ in range(100):
+            for records in self.consumer.poll(timeout_ms=100).values():
+                values += [record.value for record in records if record.value is not None]
+            if len(values) >= count:
+                break
+        return values
+
+    def committed(self) -> int:
+        at = open_cluster(self.store).state.committed("g", *T0)
+        assert at is not None
+        return at.offset
+
+
+@contextmanager
+def restored(subscribe: bool = False, **config: Any) -> Iterator[Restored]:
+    """Yield a consumer whose root was restored since it has read the old records."""
+    scene = Restored(**config)
+    try:
+        scene.begin(subscribe)
+        scene.restore()
+        yield scene
+    finally:
+        scene.consumer.close(autocommit=False)
+
+
+@pytest.mark.parametrize("subscribe", [False, True])
+def test_a_member_of_a_group_reads_again_from_the_committed_offset(
+    subscribe: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with restored(subscribe, group_id="g") as scene, caplog.at_level(logging.WARNING):
+        assert scene.read(len(NEW)) == NEW
+        assert scene.coordinator.log.unlinked_jumps == 1
+        scene.consumer.commit()
+        assert scene.committed() == 2 + len(NEW)
+    assert len([record for record in caplog.records if "restored from a copy" in record.getMessage()]) == 1
+
+
+@pytest.mark.parametrize("subscribe", [False, True])
+def test_an_iteration_reads_again_from_the_committed_offset(subscribe: bool) -> None:
+    with restored(subscribe, group_id="g") as scene:
+        assert [next(scene.consumer).value for _ in NEW] == NEW
+
+
+@pytest.mark.parametrize("subscribe", [False, True])
+def test_a_consumer_without_a_group_raises_until_it_seeks(subscribe: bool) -> None:
+    with restored(subscribe) as scene:
+        scene.coordinator.refresh()  # as by the fetch thread
+        with pytest.raises(RootReplacedError, match="seek"):
+            scene.consumer.position(T0)
+        for _ in range(3):
+            with pytest.raises(RootReplacedError, match=r"t-0.*offsets 0 to 8; seek"):
+                scene.read(1)
+        scene.consumer.seek(T0, 3)
+        assert scene.read(5) == NEW[1:]
+
+
+def test_a_partition_without_a_committed_offset_is_not_skipped() -> None:
+    """A consumer of a group that keeps its offsets elsewhere, and begins at the end by default."""
+    scene = Restored(group_id="g", auto_offset_reset="latest")
+    scene.consumer.assign([T0])
+    scene.consumer.seek_to_beginning(T0)
+    assert scene.read(2) == [b"base0", b"base1"]
+    scene.snapshot = take_snapshot(scene.store)
+    scene.write(*OLD)
+    assert scene.read(3) == OLD
+    scene.restore()
+    with pytest.raises(RootReplacedError, match="seek"):
+        scene.read(1)
+    scene.consumer.seek_to_beginning(T0)
+    assert scene.read(2 + len(NEW)) == [b"base0", b"base1", *NEW]
+    scene.consumer.close(autocommit=False)
+
+
+@pytest.mark.parametrize("subscribe", [False, True])
+@pytest.mark.parametrize("given", [False, True])
+def test_no_position_of_before_is_committed(subscribe: bool, given: bool) -> None:
+    with restored(subscribe, group_id="g") as scene:
+        offsets = {T0: OffsetAndMetadata(5, "", -1)} if given else None
+        with pytest.raises(CommitFailedError, match="restored from a copy"):
+            scene.consumer.commit(offsets)
+        outcomes: list[object] = []
+        future = scene.consumer.commit_async(offsets, lambda _, outcome: outcomes.append(outcome))
+        assert future.wait(30)
+        assert scene.read(len(NEW)) == NEW
+        assert [type(outcome) for outcome in outcomes] == [CommitFailedError]
+        assert scene.committed() == 2
+
+
+def test_a_commit_that_waits_is_decided_as_of_when_it_was_asked_for() -> None:
+    scene = Restored(group_id="g")
+    scene.begin()
+    outcomes: list[object] = []
+    with scene.coordinator.log.held:  # the commit waits here
+        scene.consumer.commit_async(None, lambda _, outcome: outcomes.append(outcome))
+        scene.restore()
+    assert scene.read(len(NEW)) == NEW
+    assert [type(outcome) for outcome in outcomes] == [CommitFailedError]
+    assert scene.committed() == 2
+    scene.consumer.close(autocommit=False)
+
+
+@pytest.mark.parametrize("subscribe", [False, True])
+def test_close_and_automatic_commits_keep_no_position_of_before(subscribe: bool) -> None:
+    with restored(subscribe, group_id="g", enable_auto_commit=True, auto_commit_interval_ms=3_600_000) as scene:
+        scene.consumer.close()
+        assert scene.committed() == 2
+
+
+def test_a_transaction_does_not_commit_positions_of_before() -> None:
+    with restored(group_id="g") as scene, new_producer(scene.coordinator, transactional_id="x") as producer:
+        producer.init_transactions()  # reads the new history
+        producer.begin_transaction()
+        producer.send("t", b"out", partition=0)
+        producer.send_offsets_to_transaction({T0: OffsetAndMetadata(5, "", -1)}, scene.consumer.group_metadata())
+        with pytest.raises(TransactionAbortedError, match="restored from a copy"):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        assert scene.committed() == 2
+
+
+def test_a_seek_to_an_offset_of_before_is_dropped_and_one_that_was_looked_up_is_not() -> None:
+    with restored(group_id="g") as scene:
+        scene.coordinator.refresh()  # as by the fetch thread
+        scene.consumer.seek(T0, 4)
+        assert scene.read(len(NEW)) == NEW
+    with restored(group_id="g") as scene:
+        scene.consumer.seek(T0, scene.consumer.end_offsets([T0])[T0] - 1)
+        assert scene.read(1) == NEW[-1:]
+
+
+def test_the_fetch_thread_reads_nothing_of_the_other_history_at_the_old_position() -> None:
+    """It reads the log for the consumer, which is slow to notice."""
+    scene = Restored()
+    fetching = read_ahead(scene.coordinator, metadata_max_age_ms=1)
+    scene.snapshot = take_snapshot(scene.store)
+    scene.write(*OLD)
+    scene.coordinator.refresh()
+    fetching.read_from(T0, 5, history=0)
+    fetching.start()
+    scene.restore()
+    until(lambda: scene.coordinator.log.unlinked_jumps == 1)
+    fetching.wait(scene.coordinator.state, 0.5)
+    assert fetching.take(None) == []
+    fetching.read_from(T0, 5, history=1)
+    chunks: list[Chunk] = []
+    until(lambda: chunks, lambda: chunks.extend(fetching.take(None)))
+    assert chunks[0].batches.base_offset == 5
+    fetching.close()
+    scene.consumer.close(autocommit=False)
+
+
+def test_a_read_that_was_suspended_does_not_continue_in_the_other_history() -> None:
+    """As that of a scan. Its files are gone, and the range is looked up again."""
+    scene = Restored()
+    scene.snapshot = take_snapshot(scene.store)
+    scene.write(*OLD)
+    scene.coordinator.refresh()
+    with LogReader(scene.coordinator) as reader:
+        reading = reader.records("t", 0, 0, 5)
+        assert next(reading).value == b"base0"
+        scene.restore()
+        assert next(reading).value == b"base1"
+        with pytest.raises(RootReplacedError, match="t-0 from offset 2 on"):
+            next(reading)
+        assert [record.value for record in reader.records("t", 0, 0, 5)] == [b"base0", b"base1", *NEW[:3]]
+    scene.consumer.close(autocommit=False)
