@@ -193,11 +193,11 @@ class Held:
         self.waits.clear()
         self.go.clear()
 
-    def _submit_later(self, *arguments: Any) -> Any:
+    def _submit_later(self, *arguments: Any, **named: Any) -> Any:
         if threading.current_thread().name.startswith("sparklog-consumer-group"):
             self.waits.set()
             self.go.wait(WAIT_SECONDS)
-        return self._submit(*arguments)
+        return self._submit(*arguments, **named)
 
 
 def read_old_records(consumer: Consumer, subscribed: bool) -> None:

@@ -11,6 +11,7 @@ from sparklog.errors import InvalidOptionError, InvalidRequestError
 from sparklog.spark.options import sink_options
 from sparklog.spark.sink.writer import RowWriter
 from sparklog.spark.source.source import SparklogDataSource
+from sparklog.spark.stream.checkpoint import batch_digest
 from sparklog.spark.stream.lag_listener import find_lag
 from sparklog.spark.stream.writer import SparklogStreamCommitMessage, SparklogStreamWriter
 from sparklog.types import TopicPartition
@@ -147,3 +148,13 @@ def test_lag_is_found_in_a_querys_progress(ids: dict[str, object]) -> None:
     assert (found.query, found.min_offsets_behind_latest, found.max_offsets_behind_latest) == ("copier", 0, 4)
     assert (found.avg_offsets_behind_latest, found.input_rows_per_second) == (2.0, 2.5)
     assert find_lag({**progress, "sources": [{"endOffset": "7"}, {}]}) is None
+
+
+def test_a_batch_has_the_same_digest_whichever_commit_its_offsets_were_found_in(tmp_path: Path) -> None:
+    """So a query that is started from a copy of its checkpoint repeats a batch of the same records."""
+    (tmp_path / "offsets").mkdir()
+    ends = [',"$ids:c:a=x":{}', ',"$ids:c:a=x,$7=5b":{}', ',"$ids:c:a=x,$81=0f":{}', ',"$ids:c:a=y,$7=5b":{}']
+    for number, ids in enumerate(ends):
+        (tmp_path / "offsets" / str(number)).write_text(f'v1\n{{}}\n{{"a":{{"0":5}}{ids}}}')
+    digests = [batch_digest(str(tmp_path), {}, number, str(tmp_path)) for number in range(4)]
+    assert digests[0] == digests[1] == digests[2] != digests[3]
