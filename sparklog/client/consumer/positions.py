@@ -86,21 +86,24 @@ class Positions:
         in a root that was restored from a copy meanwhile. They are read from the group's offset again; without one,
         ``update`` raises RootReplacedError until the caller seeks."""
         positions, history = self._subscription.positions.values(), self._history
-        left = [at for at in positions if at.position is not None and at.history not in (None, history)]
-        if not left:
-            return
-        logger.warning(
-            "commits of %s were removed before this consumer had read them: it may have been restored from a copy, "
-            "with other records at these offsets; dropping the positions in %s, to read from the group's offsets again",
-            self._coordinator.store.root,
-            ", ".join(f"{at.topic_partition} (was at {at.position})" for at in left[:_MOST_SHOWN]),
-        )
-        state = self._coordinator.state
-        for at in left:
-            at.move(None, "" if self.committed(at.topic_partition, state) is not None else _LEFT_HISTORY)
+        state, again = self._coordinator.state, list[str]()
+        for at in positions:
+            if at.position is None or at.history in (None, history):
+                continue
+            has_committed = self.committed(at.topic_partition, state) is not None
+            if has_committed:
+                again.append(f"{at.topic_partition} (was at {at.position})")
+            self.stale = True  # first, for an interrupt in between
+            at.move(None, "" if has_committed else _LEFT_HISTORY)
             at.committed = None
             self._read_ahead.forget(at.topic_partition)
-        self.stale = True
+        if again:
+            logger.warning(
+                "commits of %s were removed before this consumer had read them: it may have been restored from a copy, "
+                "with other records at these offsets; reading from the group's committed offsets again: %s",
+                self._coordinator.store.root,
+                ", ".join(again[:_MOST_SHOWN]),
+            )
 
     def update(self, seconds: float) -> None:
         """Find the positions that are not known yet. Those of topics that do not exist stay unknown.

@@ -284,7 +284,8 @@ class ConsumeTask:
         if self._settings.ends is not None:
             end = min(end, self._settings.ends.get(topic_partition, end))
         if start >= end:
-            return None
+            are_deleted = end <= partition.log_start_offset
+            return (None, start) if are_deleted and self._is_unfinished(topic_partition) else None
         if start < partition.log_start_offset:
             raise records_deleted(*topic_partition, start, partition.log_start_offset)
         columns = [name for name in STORED if name in self._columns]
@@ -299,6 +300,12 @@ class ConsumeTask:
                 end = records.end_offset
                 break
         return pa.concat_batches(batches) if batches else None, end
+
+    def _is_unfinished(self, topic_partition: TopicPartition) -> bool:
+        """Return whether others wait for the group to have read a partition."""
+        ends = {} if self._settings.ends is None else self._settings.ends
+        wanted = {topic_partition: ends[topic_partition]} if topic_partition in ends else {}
+        return bool(find_unfinished(self._coordinator.state, self._settings.group, wanted))
 
     def _call(self, topic_partition: TopicPartition, start: int, records: pa.RecordBatch | None, end: int) -> None:
         """Call the user's function with the records, and commit its output with the offset ``end``; without records
@@ -423,7 +430,7 @@ def start_offset(state: State, group: str, topic_partition: TopicPartition, rese
 
 
 def find_unfinished(state: State, group: str, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
-    """Return the partitions with uncommitted records before their end. Deleted records are not waited for.
+    """Return the partitions with uncommitted records before their end.
 
     Partitions of a deleted topic are finished. Those of a recreated topic are read up to its current end: it may never
     reach the end of the topic it replaced.
@@ -431,7 +438,7 @@ def find_unfinished(state: State, group: str, ends: Mapping[TopicPartition, int]
     unfinished = []
     for topic_partition, log in find_logs(state, ends).items():
         committed = state.committed(group, *topic_partition)
-        if max(log.start, 0 if committed is None else committed.offset) < min(ends[topic_partition], log.end):
+        if (0 if committed is None else committed.offset) < min(ends[topic_partition], log.end):
             unfinished.append(topic_partition)
     return unfinished
 

@@ -67,12 +67,16 @@ def test_a_topic_recreated_during_a_call_is_read_from_its_first_record(tmp_path:
     assert committed(log) == {0: 10, 1: 10}
 
 
-def test_a_job_does_not_wait_for_records_that_were_deleted_before_they_were_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", [10, 7])
+def test_a_job_does_not_wait_for_records_that_were_deleted_before_a_task_had_the_partition(
+    tmp_path: Path, before: int
+) -> None:
     log = filled(tmp_path)
-    ends = {TopicPartition("orders", 0): 10}
-    assert find_unfinished(log.state, "g", ends) == list(ends)
-    log.submit(partial(delete_records, offsets={("orders", 0): 10}))
-    assert find_unfinished(log.state, "g", ends) == []
+    task = ConsumeTask(settings(tmp_path, log), copy, 0)
+    log.submit(partial(delete_records, offsets={("orders", 0): before}))
+    task.run()
+    assert committed(log) == {0: 10, 1: 10}
+    assert len(values(tmp_path, subscribe="out")) == 20 - before
 
 
 def test_a_job_does_not_wait_for_ends_that_a_recreated_topic_may_never_reach(tmp_path: Path) -> None:
