@@ -18,7 +18,7 @@ from sparklog.clock import Clock
 from sparklog.coordinator.begun_files import find_digest
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.errors import DataLossError, OffsetOutOfRangeError, SparklogError, StorageError
-from sparklog.log.commits.replaced_root import refuse_replaced_root
+from sparklog.log.commits.replaced_root import refuse_replaced_root, refuse_unlinked_history
 from sparklog.log.records.fetch import Fetcher, Selection
 from sparklog.log.records.read_order import replicas_in_sync
 from sparklog.log.records.records import Records
@@ -142,12 +142,10 @@ class RecordReader:
         left after the segments were listed: what is at these offsets may be other records. Raises StorageError."""
         stored = find_digest(coordinator.log, planned)
         if stored not in (None, planned.digest):
-            why = f"commit {planned.version}, at which this read was planned, is not there any more"
-        elif history not in (None, coordinator.log.unlinked_jumps):
-            why = "commits were removed before this process had read them; find the offsets again"
-        else:
-            return
-        raise refuse_replaced_root(coordinator.store, f"{missing}, and {why}") from cause
+            why = f"{missing}, and commit {planned.version}, at which this read was planned, is another one or gone"
+            raise refuse_replaced_root(coordinator.store, why) from cause
+        if history not in (None, coordinator.log.unlinked_jumps):
+            raise refuse_unlinked_history(coordinator.store, missing) from cause
 
     @staticmethod
     def _find_segments(

@@ -22,6 +22,7 @@ from sparklog.errors import (
     CommitConflictError,
     IndeterminateCommitError,
     OffsetOutOfRangeError,
+    RootReplacedError,
     SparklogError,
     StaleWriteError,
     StorageError,
@@ -355,6 +356,11 @@ class Reader:
                 self.left -= 1
                 try:
                     self.round(reader)
+                except RootReplacedError as error:
+                    if not coordinator.log.unlinked_jumps:
+                        self.failed(error)
+                    self.world.counts["reader stopped for too long"] += 1
+                    return
                 except StorageUnavailableError as error:
                     if not self.fails:
                         self.failed(error)
@@ -389,7 +395,7 @@ class Reader:
             self.world.truth.check_out_of_range(partition, at, error, self.name)
             self.world.counts["out of range"] += 1
             return False
-        except StorageUnavailableError:
+        except (RootReplacedError, StorageUnavailableError):
             raise
         except SparklogError as error:
             if self.world.truth.has(partition.topic, topic_id):

@@ -12,6 +12,7 @@ from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
     CommitConflictError,
     IndeterminateCommitError,
+    RootReplacedError,
     StorageUnavailableError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
@@ -138,6 +139,9 @@ class Maintainer:
                 self.job(self.world, coordinator)
             except (IndeterminateCommitError, CommitConflictError, StorageUnavailableError):
                 self.world.counts[f"{self.name} failed"] += 1
+                continue
+            except RootReplacedError:  # it was stopped for longer than commits are kept, and plans again
+                self.world.counts[f"{self.name} stopped for too long"] += 1
                 continue
             except UnknownTopicOrPartitionError as error:  # it was deleted while the job ran
                 if error.topic != RENEWED:

@@ -73,6 +73,7 @@ from sparklog.log.commits.replaced_root import (
     read_next_and_end,
     refuse_other_history,
     refuse_replaced_root,
+    refuse_unlinked_history,
 )
 from sparklog.log.commits.segment_lists import SegmentLists
 from sparklog.log.commits.storage_clock import ExpiryClock, StorageClock
@@ -353,11 +354,7 @@ class CommitLog:
         for history in tuple(self._histories):
             history.jumps = self.unlinked_jumps if history.jumps is None else history.jumps
         if any(history.jumps != self.unlinked_jumps for history in tuple(self._histories)):
-            raise refuse_replaced_root(
-                self.store,
-                "commits were removed before this process had read them, as they are after a long pause, but also in a "
-                "root that was restored from a copy meanwhile",
-            )
+            raise refuse_unlinked_history(self.store, "what was found in the log may not be there any more")
 
     def _recover_torn_state(self) -> None:
         """Load again if a thread was interrupted (Ctrl-C, a signal) while it advanced the state."""

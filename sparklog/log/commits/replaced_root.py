@@ -117,3 +117,14 @@ def refuse_replaced_root(store: Store, why: str) -> RootReplacedError:
         "client and open the cluster again; `sparklog fsck` shows what the root holds",
         path=store.root,
     )
+
+
+def refuse_unlinked_history(store: Store, what: str) -> RootReplacedError:
+    """Return the error if a checkpoint was loaded that nothing links to what a process had read before; ``what`` may be
+    other in the history of that."""
+    return RootReplacedError(
+        f"{what}: commits of {store.root} were removed before this process had read them, as they are after a long "
+        "pause, but also in a root that was restored from a copy meanwhile. Nothing was done. Look again, with a newly "
+        "opened cluster; that metadata.max.retention.ms and .bytes are larger makes it rarer",
+        path=store.root,
+    )
