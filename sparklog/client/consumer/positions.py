@@ -2,9 +2,9 @@
 offsets by name or time.
 
 Rules: the consumer's thread owns it. A position is looked up when it is needed, in the newest state, and used only in
-the history of the log that it was found in. Lookups that read
-files run in a thread of their own, the only one that uses the reader for them, so that a caller can stop waiting at its
-deadline; the next call gets the result of that lookup.
+the history of the log in which it was found. Lookups that read files run in a thread of their own, the only one that
+uses the reader for them, so that a caller can stop waiting at its deadline; the next call gets the result of that
+lookup.
 Not for: reading records (``fetcher``).
 """
 
