@@ -24,8 +24,8 @@ Result = TypeVar("Result")
 def in_one_history(
     work: Callable[Concatenate[Coordinator, Options], Result],
 ) -> Callable[Concatenate[Coordinator, Options], Result]:
-    """Make ``work``, which begins with a refresh, raise RootReplacedError at a later one or a commit once the log has
-    left the history of the first."""
+    """Make ``work``, which begins with a refresh, raise UnlinkedHistoryError at a later one or a commit once the log
+    has left the history of the first."""
 
     @wraps(work)
     def work_in_one_history(coordinator: Coordinator, /, *args: Options.args, **options: Options.kwargs) -> Result:

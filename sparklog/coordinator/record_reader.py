@@ -99,7 +99,8 @@ class RecordReader:
 
         Raises DataLossError if a file is missing, CorruptRecordError or CorruptIndexError if it is damaged, at all
         replicas; OffsetOutOfRangeError if records are deleted before they are read; RootReplacedError if files are
-        missing since the root was restored from a copy; the error of a storage.
+        missing since the root was restored from a copy, UnlinkedHistoryError if that is possible; the error of a
+        storage.
         """
         failed: set[str] = set()
         whole = Selection(columns)
@@ -138,8 +139,9 @@ class RecordReader:
     def _check_history(
         coordinator: Coordinator, planned: Begun, history: int | None, missing: str, cause: SparklogError
     ) -> None:
-        """Raise RootReplacedError if the log has another commit at the planned version, or ends before it, or if it was
-        left after the segments were listed: what is at these offsets may be other records. Raises StorageError."""
+        """Raise RootReplacedError if the log has another commit at the planned version, or ends before it,
+        UnlinkedHistoryError if it was left after the segments were listed: what is at these offsets may be other
+        records. Raises StorageError."""
         stored = find_digest(coordinator.log, planned)
         if stored not in (None, planned.digest):
             why = f"{missing}, and commit {planned.version}, at which this read was planned, is another one or gone"

@@ -54,7 +54,7 @@
     |  |- UnknownProducerIdError      a producer that has expired
     |  |- ClusterMovedError           the cluster continues at another root
     |  |- RootReplacedError           the root was restored from a copy, or created again: reopen the cluster
-    |  |- UnlinkedHistoryError        the producer id may belong to another producer in this log: get a new one
+    |  |- UnlinkedHistoryError        what was found in the log may be another's now: look again, get a new producer id
     |  |- ControllerMovedError        another controller has a higher epoch
     |  |- IllegalGenerationError      a rebalance has happened since
     |  |- UnknownMemberIdError        the member has left or was expired

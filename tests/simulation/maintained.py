@@ -22,12 +22,12 @@ from sparklog.errors import (
     CommitConflictError,
     IndeterminateCommitError,
     OffsetOutOfRangeError,
-    RootReplacedError,
     SparklogError,
     StaleWriteError,
     StorageError,
     StorageUnavailableError,
     UnknownTopicOrPartitionError,
+    UnlinkedHistoryError,
 )
 from sparklog.format.schema import columns_present, record_schema
 from sparklog.log.commits.commit_log import CommitLog
@@ -356,7 +356,7 @@ class Reader:
                 self.left -= 1
                 try:
                     self.round(reader)
-                except RootReplacedError as error:
+                except UnlinkedHistoryError as error:
                     if not coordinator.log.unlinked_jumps:
                         self.failed(error)
                     self.world.counts["reader stopped for too long"] += 1
@@ -395,7 +395,7 @@ class Reader:
             self.world.truth.check_out_of_range(partition, at, error, self.name)
             self.world.counts["out of range"] += 1
             return False
-        except (RootReplacedError, StorageUnavailableError):
+        except (UnlinkedHistoryError, StorageUnavailableError):
             raise
         except SparklogError as error:
             if self.world.truth.has(partition.topic, topic_id):

@@ -12,10 +12,10 @@ from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
     CommitConflictError,
     IndeterminateCommitError,
-    RootReplacedError,
     StorageUnavailableError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
+    UnlinkedHistoryError,
 )
 from sparklog.log.commits.cleanup import clean_up
 from sparklog.maintenance.gc.sweep import sweep
@@ -140,7 +140,7 @@ class Maintainer:
             except (IndeterminateCommitError, CommitConflictError, StorageUnavailableError):
                 self.world.counts[f"{self.name} failed"] += 1
                 continue
-            except RootReplacedError:  # it was stopped for longer than commits are kept, and plans again
+            except UnlinkedHistoryError:  # it was stopped for longer than commits are kept, and plans again
                 self.world.counts[f"{self.name} stopped for too long"] += 1
                 continue
             except UnknownTopicOrPartitionError as error:  # it was deleted while the job ran

@@ -340,9 +340,9 @@ class CommitLog:
 
     @contextlib.contextmanager
     def one_history(self, from_refresh: bool = False) -> Iterator[None]:
-        """Within it, ``refresh`` and ``commit`` raise RootReplacedError once a checkpoint was loaded that nothing links
-        to what was read before, by any thread: what was found before may be of another history. ``from_refresh``: from
-        the first refresh on, before which nothing is looked at."""
+        """Within it, ``refresh`` and ``commit`` raise UnlinkedHistoryError once a checkpoint was loaded, by any thread,
+        that nothing links to what was read before: what was found before may be of another history. ``from_refresh``:
+        from the first refresh on, before which nothing is looked at."""
         history = _History(None if from_refresh else self.unlinked_jumps)
         self._histories.add(history)
         try:
@@ -649,8 +649,8 @@ class CommitLog:
     def commit(self, draft: Draft) -> Outcome:
         """Try to commit a draft as the next version. WON: ``state`` includes it. LOST: refresh, decide again.
 
-        Raises RecordListTooLargeError, InvalidRequestError, FeatureLevelError, RootReplacedError or StorageError if
-        nothing was written, IndeterminateCommitError if the outcome is unknown.
+        Raises RecordListTooLargeError, InvalidRequestError, FeatureLevelError, UnlinkedHistoryError or StorageError
+        if nothing was written, IndeterminateCommitError if the outcome is unknown.
         """
         with self.held:
             if self._torn or draft.base is not self._state:  # decided on a state that was replaced since

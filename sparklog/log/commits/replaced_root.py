@@ -17,7 +17,13 @@ from typing import NamedTuple
 
 from sparklog import limits
 from sparklog.clock import Clock
-from sparklog.errors import ClusterNotFoundError, ObjectNotFoundError, RootReplacedError, StorageUnavailableError
+from sparklog.errors import (
+    ClusterNotFoundError,
+    ObjectNotFoundError,
+    RootReplacedError,
+    StorageUnavailableError,
+    UnlinkedHistoryError,
+)
 from sparklog.log.commits.commit_files import read_ahead
 from sparklog.log.layout import read_boundary, read_cluster_file
 from sparklog.log.parallel import call_both
@@ -119,10 +125,10 @@ def refuse_replaced_root(store: Store, why: str) -> RootReplacedError:
     )
 
 
-def refuse_unlinked_history(store: Store, what: str) -> RootReplacedError:
+def refuse_unlinked_history(store: Store, what: str) -> UnlinkedHistoryError:
     """Return the error if a checkpoint was loaded that nothing links to what a process had read before; ``what`` may be
     other in the history of that."""
-    return RootReplacedError(
+    return UnlinkedHistoryError(
         f"{what}: commits of {store.root} were removed before this process had read them, as they are after a long "
         "pause, but also in a root that was restored from a copy meanwhile. Nothing was done. Look again, with a newly "
         "opened cluster; that metadata.max.retention.ms and .bytes are larger makes it rarer",

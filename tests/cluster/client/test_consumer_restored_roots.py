@@ -15,7 +15,7 @@ from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.consumer.fetcher import Chunk
 from sparklog.client.reader import LogReader
 from sparklog.coordinator import open_cluster
-from sparklog.errors import CommitFailedError, RootReplacedError, TransactionAbortedError
+from sparklog.errors import CommitFailedError, RootReplacedError, TransactionAbortedError, UnlinkedHistoryError
 from sparklog.types import OffsetAndMetadata, TopicPartition
 from tests.cluster.client.consumers import until
 from tests.cluster.client.test_fetcher import read_ahead
@@ -232,7 +232,7 @@ def test_a_read_that_was_suspended_does_not_continue_in_the_other_history() -> N
         assert next(reading).value == b"base0"
         scene.restore()
         assert next(reading).value == b"base1"
-        with pytest.raises(RootReplacedError, match="t-0 from offset 2 on"):
+        with pytest.raises(UnlinkedHistoryError, match="t-0 from offset 2 on"):
             next(reading)
         assert [record.value for record in reader.records("t", 0, 0, 5)] == [b"base0", b"base1", *NEW[:3]]
     scene.consumer.close(autocommit=False)

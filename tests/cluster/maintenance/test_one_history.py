@@ -12,7 +12,7 @@ import pytest
 
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.brokers import add_broker
-from sparklog.errors import RootReplacedError
+from sparklog.errors import UnlinkedHistoryError
 from sparklog.log.records.fetch import Fetcher
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
@@ -77,7 +77,7 @@ def test_a_job_that_was_suspended_before_its_commit_commits_nothing_in_another_h
         return real(decide, others)
 
     monkeypatch.setattr(cluster, "submit", suspended)
-    with pytest.raises(RootReplacedError):
+    with pytest.raises(UnlinkedHistoryError):
         work(cluster)
     assert b"new7" in acknowledged
     opened = open_cluster(store)
