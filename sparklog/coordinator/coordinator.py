@@ -31,11 +31,11 @@ from sparklog.errors import (
     IndeterminateCommitError,
     InvalidCallError,
     SparklogError,
-    UnlinkedHistoryError,
 )
 from sparklog.ids import Ids, RandomIds
 from sparklog.log.commits.commit_attempt import Outcome
 from sparklog.log.commits.commit_log import CommitLog
+from sparklog.log.commits.replaced_root import refuse_unlinked_history
 from sparklog.log.layout import CLUSTER_KEY, exists
 from sparklog.log.reserve import keep_reserve
 from sparklog.log.segments import TopicSegments
@@ -205,11 +205,8 @@ class Coordinator:
     ) -> Decision[Result]:
         """Decide a request of these histories; the log is locked, so its ``unlinked_jumps`` are those of ``state``."""
         if any(history not in (None, self.log.unlinked_jumps) for history in histories):
-            raise UnlinkedHistoryError(
-                f"commits of {self.store.root} were removed before this process had read them, so it continued from a "
-                f"checkpoint at version {state.version}; the root may have been restored from a copy, where the "
-                "producer id may belong to another producer, and offsets and files to other records",
-                path=self.store.root,
+            raise refuse_unlinked_history(
+                self.store, "the producer id may belong to another producer, and offsets and files to other records"
             )
         return decide(state)
 

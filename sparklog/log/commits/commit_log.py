@@ -352,9 +352,10 @@ class CommitLog:
 
     def _check_history(self) -> None:
         for history in tuple(self._histories):
-            history.jumps = self.unlinked_jumps if history.jumps is None else history.jumps
-        if any(history.jumps != self.unlinked_jumps for history in tuple(self._histories)):
-            raise refuse_unlinked_history(self.store, "what was found in the log may not be there any more")
+            if history.jumps is None:
+                history.jumps = self.unlinked_jumps
+            if history.jumps != self.unlinked_jumps:
+                raise refuse_unlinked_history(self.store, "what was found in the log may not be there any more")
 
     def _recover_torn_state(self) -> None:
         """Load again if a thread was interrupted (Ctrl-C, a signal) while it advanced the state."""
