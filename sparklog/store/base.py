@@ -60,6 +60,7 @@ class Deleted(IntEnum):
     BEFORE = 1
     """nothing: it did not exist, or the key is another object's"""
     NOW = 2
+    """the object, with these bytes"""
 
 
 class ObjectInfo(NamedTuple):

@@ -365,7 +365,7 @@ class Truth:
                 self._excuse_missing(root)  # the other was the owner meanwhile
 
     def _give_up(self, other: Root, kept: Root) -> None:
-        """Take note that ``other`` is no root beside one that took over: what it has accepted is there alone."""
+        """Take note that ``other`` is not in force any more: what it accepted is lost unless ``kept`` has it."""
         other.in_force, other.forced = False, True
         history = kept.newest.history()
         self.given_up |= {path for (partition, path) in other.newest.history() if (partition, path) not in history}

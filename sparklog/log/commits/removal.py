@@ -61,8 +61,8 @@ def delete_while(store: Store, keys: Iterable[str], holds: Holds) -> int:
         batch = left[first : first + at_a_time]
         known = {key: _read(store, key) for key in batch} if at_a_time == 1 else {}
         if (batch or deleted) and not holds():
-            for key in deleted:
-                _put_back(store, key, deleted[key])
+            for key, lost in deleted.items():
+                _put_back(store, key, lost)
             return first
         done = map_parallel(partial(_delete, store, known), batch, at_a_time)
         deleted = {
