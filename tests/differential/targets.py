@@ -10,7 +10,9 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import shlex
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
@@ -150,8 +152,6 @@ class Workspace:
 
     def poll(self, consumer: Any, count: int, seconds: float = SECONDS) -> list[Any]:
         """Return the next records, at least ``count`` unless the timeout expires."""
-        import time
-
         records: list[Any] = []
         end = time.monotonic() + seconds
         while len(records) < count and time.monotonic() < end:
@@ -183,10 +183,18 @@ class Workspace:
 
     def tool(self, line: str, stdin: bytes = b"") -> Printed:
         """Run a command line such as ``topics --list``; ``--bootstrap-server`` is added."""
-        import shlex
-
         words = shlex.split(line)
         tool, arguments = words[0], words[1:]
         if "--bootstrap-server" not in arguments and tool != "dump-log":
             arguments = ["--bootstrap-server", self.address, *arguments]
-        return self.target.run_tool(tool, arguments, stdin)
+        result = self.target.run_tool(tool, arguments, stdin)
+        if tool == "topics" and "--create" in arguments and result.code == 0:
+            self._wait_until_known(arguments[arguments.index("--topic") + 1])
+        return result
+
+    def _wait_until_known(self, topic: str) -> None:
+        """Kafka's tool returns once the controller has the topic, which the broker's clients may see a moment later."""
+        admin = self.admin()
+        end = time.monotonic() + SECONDS
+        while admin.describe_topics([topic])[0]["error_code"] != 0 and time.monotonic() < end:
+            time.sleep(0.05)
