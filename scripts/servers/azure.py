@@ -14,7 +14,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
@@ -33,6 +32,7 @@ from scripts.servers.common import (
     running,
     tail,
     wait_until,
+    work_folder,
 )
 
 PACKAGE, VERSION = "azurite", "3.35.0"
@@ -45,20 +45,17 @@ INSTALL_SECONDS = 600
 def server() -> Iterator[dict[str, str]]:
     """A running emulator; yields the environment by which tests find it. Raises ``Skipped`` or ``ServerFailed``."""
     program = install()
-    home = Path(tempfile.mkdtemp(prefix="azure-", dir=SERVERS))
-    (port,) = free_ports(1)
-    command = [str(program), "--blobHost", HOST, "--blobPort", str(port), "--inMemoryPersistence"]
-    command += ["--silent", "--skipApiVersionCheck", "--disableTelemetry"]
-    connection = f"AccountName={ACCOUNT};AccountKey={KEY};BlobEndpoint=http://{HOST}:{port}/{ACCOUNT};"
-    try:
+    with work_folder("azure") as home:
+        (port,) = free_ports(1)
+        command = [str(program), "--blobHost", HOST, "--blobPort", str(port), "--inMemoryPersistence"]
+        command += ["--silent", "--skipApiVersionCheck", "--disableTelemetry"]
+        connection = f"AccountName={ACCOUNT};AccountKey={KEY};BlobEndpoint=http://{HOST}:{port}/{ACCOUNT};"
         with running({"azurite": command}, home, {"AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY}"}):
             wait_until(lambda: answers(port), "azurite", home, seconds=60)
             yield {
                 "SPARKLOG_TEST_AZURE_CONNECTION": f"DefaultEndpointsProtocol=http;{connection}",
                 "SPARKLOG_TEST_AZURE_CONTAINER": CONTAINER,
             }
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
 
 
 def install() -> Path:
@@ -77,30 +74,28 @@ def install() -> Path:
 
 
 def _install(npm: str, folder: Path) -> None:
-    work = Path(tempfile.mkdtemp(prefix="npm-", dir=SERVERS))
-    log = SERVERS / "install-azure.log"
-    print(f"installing {PACKAGE}@{VERSION}, once", file=sys.stderr, flush=True)
-    environment = {**os.environ, "npm_config_cache": str(work / ".cache")}
-    command = [npm, "install", "--prefix", str(work), "--no-audit", "--no-fund", f"{PACKAGE}@{VERSION}"]
-    try:
-        with open(log, "wb") as output:
-            done = subprocess.run(
-                command,
-                cwd=work,
-                env=environment,
-                stdout=output,
-                stderr=output,
-                timeout=INSTALL_SECONDS,
-                check=False,
-            )
-        if done.returncode:
-            raise ServerFailed(f"npm install {PACKAGE}@{VERSION} ended with {done.returncode}:\n{tail(log)}")
-        shutil.rmtree(work / ".cache", ignore_errors=True)
-        os.replace(work, folder)
-    except subprocess.TimeoutExpired as error:
-        raise ServerFailed(f"npm install {PACKAGE} took more than {INSTALL_SECONDS} s; see {log}") from error
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    with work_folder("npm") as work:
+        log = SERVERS / "install-azure.log"
+        print(f"installing {PACKAGE}@{VERSION}, once", file=sys.stderr, flush=True)
+        environment = {**os.environ, "npm_config_cache": str(work / ".cache")}
+        command = [npm, "install", "--prefix", str(work), "--no-audit", "--no-fund", f"{PACKAGE}@{VERSION}"]
+        try:
+            with open(log, "wb") as output:
+                done = subprocess.run(
+                    command,
+                    cwd=work,
+                    env=environment,
+                    stdout=output,
+                    stderr=output,
+                    timeout=INSTALL_SECONDS,
+                    check=False,
+                )
+            if done.returncode:
+                raise ServerFailed(f"npm install {PACKAGE}@{VERSION} ended with {done.returncode}:\n{tail(log)}")
+            shutil.rmtree(work / ".cache", ignore_errors=True)
+            os.replace(work, folder)
+        except subprocess.TimeoutExpired as error:
+            raise ServerFailed(f"npm install {PACKAGE} took more than {INSTALL_SECONDS} s; see {log}") from error
 
 
 def answers(port: int) -> bool:

@@ -15,9 +15,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -26,6 +27,8 @@ LOWEST_PORT, FIRST_NODE_PORT = 12_000, 30_000
 """of those that servers are started at; the latter is the first that Kubernetes gives to a service"""
 HOST = "127.0.0.1"
 STOP_SECONDS = 15.0
+WORK = ".work"
+"""ends the name of a folder that is removed with its process"""
 
 
 class Skipped(Exception):
@@ -180,6 +183,34 @@ def only_one(name: str) -> Iterator[None]:
     with open(SERVERS / f"{name}.lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def work_folder(kind: str) -> Iterator[Path]:
+    """A folder in SERVERS, for as long as the block lasts. Folders of processes that were killed are removed first."""
+    with only_one("work"):
+        for folder in SERVERS.glob(f"*{WORK}"):
+            with suppress(OSError), _locked(folder):
+                shutil.rmtree(folder)
+        work = Path(tempfile.mkdtemp(prefix=f"{kind}-", suffix=WORK, dir=SERVERS))
+        lock = ExitStack()
+        lock.enter_context(_locked(work))
+    with lock:
+        try:
+            yield work
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Raises BlockingIOError if another process has it locked, which the kernel ends with the process."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def tail(log: Path, characters: int = 3000) -> str:

@@ -10,9 +10,7 @@ SPARKLOG_SERVERS_TIMEOUT (default 1800) bounds the command, in seconds.
 
 from __future__ import annotations
 
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
@@ -20,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from scripts.servers.common import HOST, SERVERS, free_ports, run_beside, running, wait_until
+from scripts.servers.common import HOST, free_ports, run_beside, running, wait_until, work_folder
 from scripts.servers.go import build_programs
 
 MODULES = {"github.com/fsouza/fake-gcs-server": "v1.56.1"}
@@ -31,19 +29,16 @@ BUCKET = "sparklog-test"
 def server() -> Iterator[dict[str, str]]:
     """A running emulator; yields the environment by which tests find it. Raises ``Skipped`` or ``ServerFailed``."""
     program = build_programs("gcs", MODULES)["fake-gcs-server"]
-    home = Path(tempfile.mkdtemp(prefix="gcs-", dir=SERVERS))
-    (port,) = free_ports(1)
-    endpoint = f"http://{HOST}:{port}"
-    command = [str(program), "-scheme", "http", "-host", HOST, "-port", str(port), "-backend", "memory"]
-    command += ["-external-url", endpoint, "-public-host", f"{HOST}:{port}", "-log-level", "error"]
-    try:
+    with work_folder("gcs") as home:
+        (port,) = free_ports(1)
+        endpoint = f"http://{HOST}:{port}"
+        command = [str(program), "-scheme", "http", "-host", HOST, "-port", str(port), "-backend", "memory"]
+        command += ["-external-url", endpoint, "-public-host", f"{HOST}:{port}", "-log-level", "error"]
         with running({"fake-gcs-server": command}, home, {}):
             wait_until(lambda: request(port, "GET", "/_internal/healthcheck") == 200, "fake-gcs-server", home, 30)
             created = request(port, "POST", "/storage/v1/b?project=test", f'{{"name": "{BUCKET}"}}')
             assert created == 200, f"no bucket: {created}"
             yield {"SPARKLOG_TEST_GCS_ENDPOINT": endpoint, "SPARKLOG_TEST_GCS_BUCKET": BUCKET}
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
 
 
 def request(port: int, method: str, path: str, body: str | None = None) -> int:

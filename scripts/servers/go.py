@@ -9,12 +9,11 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from scripts.servers.common import SERVERS, ServerFailed, Skipped, only_one, tail
+from scripts.servers.common import SERVERS, ServerFailed, Skipped, only_one, tail, work_folder
 
 BUILD_SECONDS = 1200
 
@@ -43,32 +42,30 @@ def name_of(module: str) -> str:
 
 
 def _install(go: str, server: str, modules: Mapping[str, str], programs: Mapping[str, Path]) -> None:
-    work = Path(tempfile.mkdtemp(prefix="go-", dir=SERVERS))
-    inside = {"GOBIN": work / "bin", "GOPATH": work / "path", "GOCACHE": work / "cache", "GOTMPDIR": work}
-    environment = {**os.environ, **{name: str(path) for name, path in inside.items()}, "GOFLAGS": "-modcacherw"}
-    log = SERVERS / f"build-{server}.log"
-    deadline = time.monotonic() + BUILD_SECONDS
-    try:
-        for module, version in modules.items():
-            print(f"building {module}@{version}, once, which takes some minutes", file=sys.stderr, flush=True)
-            with open(log, "wb") as output:
-                done = subprocess.run(
-                    [*_with_low_priority(), go, "install", f"{module}@{version}"],
-                    env=environment,
-                    stdout=output,
-                    stderr=output,
-                    timeout=deadline - time.monotonic(),
-                    check=False,
-                )
-            if done.returncode:
-                raise ServerFailed(f"go install {module}@{version} ended with {done.returncode}:\n{tail(log)}")
-            program = programs[name_of(module)]
-            program.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(work / "bin" / name_of(module), program)
-    except subprocess.TimeoutExpired as error:
-        raise ServerFailed(f"building {server} took more than {BUILD_SECONDS} s; see {log}") from error
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    with work_folder("go") as work:
+        inside = {"GOBIN": work / "bin", "GOPATH": work / "path", "GOCACHE": work / "cache", "GOTMPDIR": work}
+        environment = {**os.environ, **{name: str(path) for name, path in inside.items()}, "GOFLAGS": "-modcacherw"}
+        log = SERVERS / f"build-{server}.log"
+        deadline = time.monotonic() + BUILD_SECONDS
+        try:
+            for module, version in modules.items():
+                print(f"building {module}@{version}, once, which takes some minutes", file=sys.stderr, flush=True)
+                with open(log, "wb") as output:
+                    done = subprocess.run(
+                        [*_with_low_priority(), go, "install", f"{module}@{version}"],
+                        env=environment,
+                        stdout=output,
+                        stderr=output,
+                        timeout=deadline - time.monotonic(),
+                        check=False,
+                    )
+                if done.returncode:
+                    raise ServerFailed(f"go install {module}@{version} ended with {done.returncode}:\n{tail(log)}")
+                program = programs[name_of(module)]
+                program.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(work / "bin" / name_of(module), program)
+        except subprocess.TimeoutExpired as error:
+            raise ServerFailed(f"building {server} took more than {BUILD_SECONDS} s; see {log}") from error
 
 
 def _with_low_priority() -> list[str]:

@@ -14,10 +14,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +34,7 @@ from scripts.servers.common import (
     running,
     tail,
     wait_until,
+    work_folder,
 )
 from scripts.servers.jars import fetch_jars, find_java
 from scripts.servers.kerberos import REALM, Realm
@@ -78,10 +77,8 @@ def file_system(host: str = HOST, realm: Realm | None = None) -> Iterator[FileSy
     another than the default. In a Kerberos realm, which must have PRINCIPALS, clients must log in."""
     java = find_java("Hadoop")
     jars = fetch()
-    SERVERS.mkdir(exist_ok=True)
-    home = Path(tempfile.mkdtemp(prefix="hdfs-", dir=SERVERS))
-    rpc, http = free_ports(2)
-    try:
+    with work_folder("hdfs") as home:
+        rpc, http = free_ports(2)
         configure(home / "conf", home, host, rpc, http, realm)
         base = [java, "-XX:+UseSerialGC", "-Xmx256m", "-Djava.net.preferIPv4Stack=true", f"-Dhadoop.log.dir={home}"]
         (home / "tmp").mkdir()
@@ -99,8 +96,6 @@ def file_system(host: str = HOST, realm: Realm | None = None) -> Iterator[FileSy
         with running(commands, home, environment):
             wait_until(lambda: live_datanodes(host, http) == DATANODES, "HDFS", home)
             yield FileSystem(f"hdfs://{host}:{rpc}", home, base, environment)
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
 
 
 def fetch() -> Path:

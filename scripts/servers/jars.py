@@ -8,10 +8,9 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-from scripts.servers.common import SERVERS, ServerFailed, Skipped, only_one
+from scripts.servers.common import ServerFailed, Skipped, only_one, work_folder
 
 FETCH_SECONDS = 900
 OLDEST_JAVA = 17
@@ -55,15 +54,13 @@ def fetch_jars(server: str, pom: Path, jars: Path, megabytes: int) -> Path:
 
 
 def _copy_dependencies(maven: str, pom: Path, jars: Path) -> None:
-    work = Path(tempfile.mkdtemp(prefix="maven-", dir=SERVERS))
-    command = [maven, "-q", "-B", "-f", str(pom), f"-Dmaven.repo.local={work / 'repository'}"]
-    command += ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={work / 'jars'}"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False)
-        if done.returncode:
-            raise ServerFailed(f"mvn ended with {done.returncode}:\n{(done.stdout + done.stderr)[-3000:]}")
-        os.replace(work / "jars", jars)
-    except subprocess.TimeoutExpired as error:
-        raise ServerFailed(f"mvn took more than {FETCH_SECONDS} s") from error
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    with work_folder("maven") as work:
+        command = [maven, "-q", "-B", "-f", str(pom), f"-Dmaven.repo.local={work / 'repository'}"]
+        command += ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={work / 'jars'}"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False)
+            if done.returncode:
+                raise ServerFailed(f"mvn ended with {done.returncode}:\n{(done.stdout + done.stderr)[-3000:]}")
+            os.replace(work / "jars", jars)
+        except subprocess.TimeoutExpired as error:
+            raise ServerFailed(f"mvn took more than {FETCH_SECONDS} s") from error

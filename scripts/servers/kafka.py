@@ -15,11 +15,9 @@ from __future__ import annotations
 
 import base64
 import os
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -38,6 +36,7 @@ from scripts.servers.common import (
     running,
     tail,
     wait_until,
+    work_folder,
 )
 from scripts.servers.jars import fetch_jars, find_java
 
@@ -64,9 +63,8 @@ def server(changes: Mapping[str, str] | None = None) -> Iterator[dict[str, str]]
     """
     java = find_java("Kafka")
     jars = broker_jars()
-    home = Path(tempfile.mkdtemp(prefix="kafka-run-", dir=SERVERS))
-    port, controller = free_ports(2)
-    try:
+    with work_folder("kafka") as home:
+        port, controller = free_ports(2)
         settings = home / "server.properties"
         settings.write_text(properties(home / "data", port, controller, changes or {}))
         (home / "log4j2.xml").write_text(LOGGING)
@@ -75,8 +73,6 @@ def server(changes: Mapping[str, str] | None = None) -> Iterator[dict[str, str]]
         with running({"kafka": [*base, "kafka.Kafka", str(settings)]}, home, {}):
             wait_until(lambda: listens(port), "Kafka", home)
             yield {"SPARKLOG_BENCH_KAFKA": f"{HOST}:{port}"}
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
 
 
 def broker_jars() -> Path:
@@ -144,19 +140,17 @@ def pinned(name: str, requirements: str) -> str:
 
 
 def _install(pin: str, folder: Path) -> None:
-    work = Path(tempfile.mkdtemp(prefix="pip-", dir=SERVERS))
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
-    command += ["--no-deps", "--only-binary", ":all:", "--target", str(work / "packages"), pin]
-    print(f"installing {pin} into {SERVERS.name}, once", file=sys.stderr, flush=True)
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)
-        if done.returncode:
-            raise Skipped(f"pip cannot install {pin}: {(done.stdout + done.stderr).strip()[-500:]}")
-        os.replace(work / "packages", folder)
-    except subprocess.TimeoutExpired as error:
-        raise Skipped(f"pip took more than {INSTALL_SECONDS} s to install {pin}") from error
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    with work_folder("pip") as work:
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
+        command += ["--no-deps", "--only-binary", ":all:", "--target", str(work / "packages"), pin]
+        print(f"installing {pin} into {SERVERS.name}, once", file=sys.stderr, flush=True)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)
+            if done.returncode:
+                raise Skipped(f"pip cannot install {pin}: {(done.stdout + done.stderr).strip()[-500:]}")
+            os.replace(work / "packages", folder)
+        except subprocess.TimeoutExpired as error:
+            raise Skipped(f"pip took more than {INSTALL_SECONDS} s to install {pin}") from error
 
 
 def _format(command: list[str], home: Path) -> None:

@@ -11,11 +11,10 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from scripts.servers.common import SERVERS, ServerFailed, Skipped, only_one, tail
+from scripts.servers.common import SERVERS, ServerFailed, Skipped, only_one, tail, work_folder
 
 SOURCES = Path(__file__).with_name("kube")
 VERSION = "1.34.4"
@@ -53,39 +52,38 @@ def _digest() -> str:
 
 
 def _build(go: str, folder: Path) -> None:
-    work = Path(tempfile.mkdtemp(prefix="go-", dir=SERVERS))
-    print(f"building Kubernetes {VERSION} and helm, once, which takes some minutes", file=sys.stderr, flush=True)
-    environment = {**os.environ, "GOFLAGS": "-modcacherw -buildvcs=false", "CGO_ENABLED": "0", "GOTMPDIR": str(work)}
-    if "SPARKLOG_SERVERS_GO_CACHE" not in os.environ:
-        environment.update(GOPATH=str(work / "path"), GOCACHE=str(work / "cache"))
-    log = SERVERS / "build-kubernetes.log"
-    minor = VERSION.split(".")[1]
-    versions = {
-        "k8s.io/component-base/version.gitVersion": f"v{VERSION}",
-        "k8s.io/component-base/version.gitMajor": "1",
-        "k8s.io/component-base/version.gitMinor": minor,
-        "helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor": "1",
-        "helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor": minor,
-    }
-    flags = "-s -w " + " ".join(f"-X {name}={value}" for name, value in versions.items())
-    try:
-        with open(log, "wb") as output:
-            for name, package in PACKAGES.items():
-                command = [go, "build", "-trimpath", "-ldflags", flags, "-o", str(work / "bin" / name), package]
-                done = subprocess.run(
-                    command,
-                    cwd=SOURCES,
-                    env=environment,
-                    stdout=output,
-                    stderr=output,
-                    timeout=BUILD_SECONDS,
-                    check=False,
-                )
-                if done.returncode:
-                    raise ServerFailed(f"go build {package} ended with {done.returncode}:\n{tail(log)}")
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(work / "bin", folder)
-    except subprocess.TimeoutExpired as error:
-        raise ServerFailed(f"building Kubernetes took more than {BUILD_SECONDS} s; see {log}") from error
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    with work_folder("go") as work:
+        print(f"building Kubernetes {VERSION} and helm, once, which takes some minutes", file=sys.stderr, flush=True)
+        settings = {"GOFLAGS": "-modcacherw -buildvcs=false", "CGO_ENABLED": "0", "GOTMPDIR": str(work)}
+        environment = {**os.environ, **settings}
+        if "SPARKLOG_SERVERS_GO_CACHE" not in os.environ:
+            environment.update(GOPATH=str(work / "path"), GOCACHE=str(work / "cache"))
+        log = SERVERS / "build-kubernetes.log"
+        minor = VERSION.split(".")[1]
+        versions = {
+            "k8s.io/component-base/version.gitVersion": f"v{VERSION}",
+            "k8s.io/component-base/version.gitMajor": "1",
+            "k8s.io/component-base/version.gitMinor": minor,
+            "helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor": "1",
+            "helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor": minor,
+        }
+        flags = "-s -w " + " ".join(f"-X {name}={value}" for name, value in versions.items())
+        try:
+            with open(log, "wb") as output:
+                for name, package in PACKAGES.items():
+                    command = [go, "build", "-trimpath", "-ldflags", flags, "-o", str(work / "bin" / name), package]
+                    done = subprocess.run(
+                        command,
+                        cwd=SOURCES,
+                        env=environment,
+                        stdout=output,
+                        stderr=output,
+                        timeout=BUILD_SECONDS,
+                        check=False,
+                    )
+                    if done.returncode:
+                        raise ServerFailed(f"go build {package} ended with {done.returncode}:\n{tail(log)}")
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(work / "bin", folder)
+        except subprocess.TimeoutExpired as error:
+            raise ServerFailed(f"building Kubernetes took more than {BUILD_SECONDS} s; see {log}") from error

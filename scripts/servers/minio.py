@@ -12,9 +12,7 @@ SPARKLOG_SERVERS_TIMEOUT (default 1800) bounds the command, in seconds.
 from __future__ import annotations
 
 import base64
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
@@ -22,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from scripts.servers.common import HOST, SERVERS, free_ports, run_beside, running, wait_until
+from scripts.servers.common import HOST, free_ports, run_beside, running, wait_until, work_folder
 from scripts.servers.go import build_programs
 
 MODULES = {
@@ -40,20 +38,19 @@ ENCRYPTION_KEY = "log-key"
 def server() -> Iterator[dict[str, str]]:
     """A running server; yields the environment by which tests find it. Raises ``Skipped`` or ``ServerFailed``."""
     programs = build_programs("minio", MODULES)
-    home = Path(tempfile.mkdtemp(prefix="minio-", dir=SERVERS))
-    port, console = free_ports(2)
-    (home / "data" / BUCKET).mkdir(parents=True)  # to this server a bucket is a folder
-    address = ["--address", f"{HOST}:{port}", "--console-address", f"{HOST}:{console}"]
-    command = [str(programs["minio"]), "server", "--quiet", *address, str(home / "data")]
-    environment = {
-        "MINIO_ROOT_USER": KEY,
-        "MINIO_ROOT_PASSWORD": SECRET,
-        "MINIO_SITE_REGION": REGION,
-        "MINIO_BROWSER": "off",
-        "MINIO_KMS_SECRET_KEY": f"{ENCRYPTION_KEY}:{base64.b64encode(bytes(range(32))).decode()}",
-        "HOME": str(home),
-    }
-    try:
+    with work_folder("minio") as home:
+        port, console = free_ports(2)
+        (home / "data" / BUCKET).mkdir(parents=True)  # to this server a bucket is a folder
+        address = ["--address", f"{HOST}:{port}", "--console-address", f"{HOST}:{console}"]
+        command = [str(programs["minio"]), "server", "--quiet", *address, str(home / "data")]
+        environment = {
+            "MINIO_ROOT_USER": KEY,
+            "MINIO_ROOT_PASSWORD": SECRET,
+            "MINIO_SITE_REGION": REGION,
+            "MINIO_BROWSER": "off",
+            "MINIO_KMS_SECRET_KEY": f"{ENCRYPTION_KEY}:{base64.b64encode(bytes(range(32))).decode()}",
+            "HOME": str(home),
+        }
         with running({"minio": command}, home, environment):
             wait_until(lambda: is_ready(port), "MinIO", home, seconds=60)
             yield {
@@ -66,8 +63,6 @@ def server() -> Iterator[dict[str, str]]:
                 "MC_HOST_local": f"http://{KEY}:{SECRET}@{HOST}:{port}",
                 "MC_CONFIG_DIR": str(home / "mc"),
             }
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
 
 
 def is_ready(port: int) -> bool:

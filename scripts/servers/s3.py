@@ -10,9 +10,7 @@ SPARKLOG_SERVERS_TIMEOUT (default 1800) bounds the command, in seconds.
 
 from __future__ import annotations
 
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
@@ -20,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from scripts.servers.common import HOST, SERVERS, free_ports, run_beside, running, wait_until
+from scripts.servers.common import HOST, free_ports, run_beside, running, wait_until, work_folder
 from scripts.servers.go import build_programs
 
 MODULES = {"github.com/versity/versitygw/cmd/versitygw": "v1.8.0"}
@@ -33,12 +31,11 @@ def server(host: str = HOST) -> Iterator[dict[str, str]]:
     """A running server; yields the environment by which tests find it. ``host`` is the address that all clients reach;
     containers with a network of their own need another than the default. Raises ``Skipped`` or ``ServerFailed``."""
     program = build()
-    home = Path(tempfile.mkdtemp(prefix="s3-", dir=SERVERS))
-    (port,) = free_ports(1)
-    data = home / "data"
-    (data / BUCKET).mkdir(parents=True)  # to this server a bucket is a folder
-    command = [str(program), "--port", f"{host}:{port}", "--quiet", "posix", str(data)]
-    try:
+    with work_folder("s3") as home:
+        (port,) = free_ports(1)
+        data = home / "data"
+        (data / BUCKET).mkdir(parents=True)  # to this server a bucket is a folder
+        command = [str(program), "--port", f"{host}:{port}", "--quiet", "posix", str(data)]
         with running({"versitygw": command}, home, {"ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET}):
             wait_until(lambda: answers(port, host), "versitygw", home, seconds=30)
             yield {
@@ -47,8 +44,6 @@ def server(host: str = HOST) -> Iterator[dict[str, str]]:
                 "SPARKLOG_TEST_S3_SECRET": SECRET,
                 "SPARKLOG_TEST_S3_BUCKET": BUCKET,
             }
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
 
 
 def build() -> Path:

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +20,7 @@ from urllib.request import urlopen
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from scripts.servers.common import HOST, SERVERS, Daemons, Skipped, free_ports, run_beside, running, wait_until
+from scripts.servers.common import HOST, Daemons, Skipped, free_ports, run_beside, running, wait_until, work_folder
 from scripts.servers.jars import find_java
 
 MASTER = "org.apache.spark.deploy.master.Master"
@@ -74,26 +72,22 @@ class Standalone(NamedTuple):
 def started(environment: Mapping[str, str] | None = None) -> Iterator[Standalone]:
     """A running cluster, whose daemons have ``environment`` too. Raises ``Skipped`` or ``ServerFailed``."""
     find_java("Spark")
-    SERVERS.mkdir(exist_ok=True)
-    home = Path(tempfile.mkdtemp(prefix="standalone-", dir=SERVERS))
-    port, http = free_ports(2)
-    variables = {
-        **(environment or {}),
-        "SPARK_LOCAL_IP": HOST,
-        "SPARK_LOCAL_DIRS": str(home / "local"),  # workers that are killed leave them
-        "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-    }
-    command = [*spark_class(), MASTER, "--host", HOST, "--port", str(port), "--webui-port", str(http)]
-    try:
+    with work_folder("standalone") as home:
+        port, http = free_ports(2)
+        variables = {
+            **(environment or {}),
+            "SPARK_LOCAL_IP": HOST,
+            "SPARK_LOCAL_DIRS": str(home / "local"),  # workers that are killed leave them
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        }
+        command = [*spark_class(), MASTER, "--host", HOST, "--port", str(port), "--webui-port", str(http)]
         with running({"master": command}, home, variables) as daemons:
             standalone = Standalone(f"spark://{HOST}:{port}", http, home, daemons)
             wait_until(lambda: standalone.alive_workers() == 0, "the master", home)
             for number in range(WORKERS):
                 standalone.start_worker(number)
             yield standalone
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
 
 
 def worker_name(number: int) -> str:

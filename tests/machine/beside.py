@@ -9,14 +9,12 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
 
 from scripts.servers import hdfs, kerberos
-from scripts.servers.common import SERVERS, Skipped, run_beside
+from scripts.servers.common import Skipped, run_beside, work_folder
 
 USER = "sparklog"
 
@@ -24,17 +22,13 @@ USER = "sparklog"
 @contextmanager
 def secured_hdfs() -> Iterator[dict[str, str]]:
     """An HDFS that demands a ticket, and the variables of a process that has one."""
-    SERVERS.mkdir(exist_ok=True)
-    home = Path(tempfile.mkdtemp(prefix="realm-", dir=SERVERS))
-    try:
-        with (
-            kerberos.realm(home / "realm", (*hdfs.PRINCIPALS, USER)) as realm,
-            hdfs.file_system(realm=realm) as hadoop,
-        ):
-            ticket = realm.log_in(hdfs.DAEMON_PRINCIPAL, "ticket")
-            yield {**hadoop.environment, **ticket, "SPARKLOG_TEST_HDFS_URL": hadoop.url}
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
+    with (
+        work_folder("realm") as home,
+        kerberos.realm(home / "realm", (*hdfs.PRINCIPALS, USER)) as realm,
+        hdfs.file_system(realm=realm) as hadoop,
+    ):
+        ticket = realm.log_in(hdfs.DAEMON_PRINCIPAL, "ticket")
+        yield {**hadoop.environment, **ticket, "SPARKLOG_TEST_HDFS_URL": hadoop.url}
 
 
 @contextmanager
@@ -45,20 +39,16 @@ def chromium() -> Iterator[dict[str, str]]:
         raise Skipped("there is no Chromium, or no playwright: make test-ui")
     from playwright.sync_api import sync_playwright
 
-    home = tempfile.mkdtemp(prefix="chromium-", dir=SERVERS)
-    environment: dict[str, str | float | bool] = {
-        **os.environ,
-        "HOME": home,
-        "XDG_CONFIG_HOME": home,
-        "XDG_CACHE_HOME": home,
-    }
-    with sync_playwright() as driver:
+    with work_folder("chromium") as home, sync_playwright() as driver:
+        environment: dict[str, str | float | bool] = {
+            **os.environ,
+            **dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), str(home)),
+        }
         browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"], env=environment)
         page = browser.new_page()
         page.goto("data:text/html,<title>shown</title>")
         yield {"TITLE": page.title()}
         browser.close()
-    shutil.rmtree(home)
 
 
 if __name__ == "__main__":

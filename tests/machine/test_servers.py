@@ -7,18 +7,16 @@ Each is started by its program, used once, and ended. Before and after, the mach
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from scripts.servers.common import CHECKOUT, SERVERS
+from scripts.servers.common import CHECKOUT, work_folder
 from tests.machine.state import adopt_orphans, differences, read_state
 from tests.machine.written import Layers, may_mount
 
@@ -82,10 +80,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what is compare
 
 @pytest.fixture
 def layers() -> Iterator[Layers]:
-    SERVERS.mkdir(exist_ok=True)
-    home = Path(tempfile.mkdtemp(prefix="machine-", dir=SERVERS))
-    yield Layers(home)
-    shutil.rmtree(home)
+    with work_folder("machine") as home:
+        yield Layers(home)
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["ended", "killed"])
