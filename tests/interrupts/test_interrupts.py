@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -394,27 +394,38 @@ def count(scenario: Scenario) -> int:
         return count_points(call)
 
 
-def run(scenario: Scenario, point: int) -> None:
+class TimeLimit(Exception):
+    """What the handler of an alarm raises that bounds a task, as of a job queue; not a BaseException."""
+
+
+def end_by_time_limit() -> NoReturn:
+    raise TimeLimit
+
+
+def run(scenario: Scenario, point: int, handler: Callable[[], object] | None = None) -> None:
     interrupted: str | None = None
     try:
         with began(scenario) as call:
             try:
-                interrupt(call, point)
-            except SimulatedInterrupt as error:
+                interrupt(call, point, handler)
+            except (SimulatedInterrupt, TimeLimit) as error:
                 interrupted = str(error)
     except BaseException as error:
-        raise AssertionError(f"after an interrupt {interrupted or f'before point {point}'}: {error!r}") from error
+        raise AssertionError(
+            f"after an interrupt {interrupted or ''} at point {point} of {handler or 'Ctrl-C'}: {error!r}"
+        ) from error
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_call_may_be_interrupted_anywhere(name: str) -> None:
     points = range(count(SCENARIOS[name]))
-    for point in sorted(random.Random(name).sample(points, min(SAMPLE, len(points)))):
-        run(SCENARIOS[name], point)
+    for number, point in enumerate(sorted(random.Random(name).sample(points, min(SAMPLE, len(points))))):
+        run(SCENARIOS[name], point, end_by_time_limit if number % 3 == 2 else None)
 
 
 @pytest.mark.faults
+@pytest.mark.parametrize("handler", [None, end_by_time_limit], ids=["Ctrl-C", "time limit"])
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_call_may_be_interrupted_at_every_line(name: str) -> None:
+def test_a_call_may_be_interrupted_at_every_line(name: str, handler: Callable[[], object] | None) -> None:
     for point in range(count(SCENARIOS[name])):
-        run(SCENARIOS[name], point)
+        run(SCENARIOS[name], point, handler)
