@@ -219,7 +219,10 @@ def end_log_at(store: Store, end: int, dry_run: bool = False) -> Iterator[Repair
     For a root that was restored to an older state, and has commits of two histories. Raises StorageError.
     """
     found = find_beyond(store, end + 1)
-    is_damaged = any(finding.version > end and finding.severity != INFO for finding in check_metadata(store).findings)
+    is_damaged = any(
+        finding.version > end and (finding.severity != INFO or finding.kind == kinds.COMMITS_BEYOND_THE_END)
+        for finding in check_metadata(store).findings
+    )
     metadata = check_metadata(cast(Store, LogUntil(store, end)))
     errors = [finding.message for finding in metadata.findings if finding.severity == ERROR]
     if read_boundary(store) > end:
