@@ -308,6 +308,21 @@ def iterate(cluster: Coordinator) -> Iterator[Call]:
     finish_consumer(cluster, consumer, OLD[1 + len(got) :])
 
 
+def iterate_in_batch(cluster: Coordinator) -> Iterator[Call]:
+    """The next record has been read: the call only hands it over."""
+    values = [b"new %d" % number for number in range(4)]
+    with Producer(cluster=cluster, linger_ms=60_000) as producer:
+        for value in values:
+            producer.send("t", value)
+    consumer = consumer_of(cluster)
+    assert [next(consumer).value for _ in range(len(OLD) + 1)] == [*OLD, values[0]]
+    got: list[bytes | None] = []
+    yield lambda: got.append(next(consumer).value)
+    expected = values[1 + len(got) :]
+    assert in_other_thread(lambda: read_values(consumer, len(expected))) == expected
+    in_other_thread(lambda: consumer.close())
+
+
 def commit_offsets(cluster: Coordinator) -> Iterator[Call]:
     consumer = consumer_of(cluster, enable_auto_commit=False, max_poll_records=2)
     before = read_values(consumer, 1)
@@ -372,6 +387,7 @@ SCENARIOS: dict[str, Scenario] = {
     "first poll": poll_first,
     "poll": poll,
     "next": iterate,
+    "next of a batch": iterate_in_batch,
     "commit": commit_offsets,
     "commit_async": commit_async,
     "seek": seek,

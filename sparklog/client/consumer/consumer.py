@@ -520,10 +520,14 @@ class Consumer(Shown, PositionCalls):
         if self._iterator is None:
             self._iterator = self._iterate()
         try:
-            return next(self._iterator)
+            # Not by next(): a signal's handler may run as that returns, when the position is past the record.
+            for record in self._iterator:
+                return record
         except BaseException:
             self._iterator = None
             raise
+        self._iterator = None
+        raise StopIteration
 
     def _iterate(self) -> Iterator[ConsumerRecord]:
         """Yield records, moving the position past each; end after ``consumer_timeout_ms`` without one."""
