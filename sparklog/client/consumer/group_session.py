@@ -440,8 +440,10 @@ class GroupSession:
                     )
                     self._member.leave("max.poll.interval.ms exceeded")
                 else:
+                    # Usually the log is read for records anyway, but not while a slow storage is read from.
+                    is_read = self._coordinator.was_checked_within(interval)
                     with self._metrics.heartbeat():
-                        self._member.beat(refresh=False)  # the log is being read for records anyway
+                        self._member.beat(refresh=not is_read)
                     if not self._is_stable():  # the group may be waiting for a dead member
                         self._expire_dead_members()
             except Exception as error:  # the thread must run for as long as the consumer is a member

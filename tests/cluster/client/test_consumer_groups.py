@@ -255,6 +255,26 @@ def test_a_long_poll_does_not_exceed_max_poll_interval_ms(cluster: Cluster) -> N
         assert cluster.admin.refresh().groups["g"].generation == 1
 
 
+def test_a_member_takes_part_in_a_rebalance_while_its_storage_is_slow_to_read(request: pytest.FixtureRequest) -> None:
+    """Its fetch thread does not get to the log: it waits for records."""
+    answers = threading.Event()
+
+    def wait_for_records(step: int, call: Call) -> None:
+        if call.operation == "read_at":
+            answers.wait(4 * WAIT_SECONDS)
+
+    cluster = Cluster(request.node.name, partitions=4)
+    cluster.write(0, b"a")
+    slow = open_cluster(FaultyStore(cluster.store, before=wait_for_records))
+    config = {"group_id": "g", "auto_offset_reset": "earliest", "heartbeat_interval_ms": 100, "tail_backoff_max_ms": 5}
+    with Consumer("orders", cluster=slow, enable_auto_commit=False, **config) as a, cluster.consumer("orders", group_id="g") as b:
+        try:
+            until(lambda: a.assignment() == {at(n) for n in range(4)}, together(a))
+            until(lambda: shared(a, b), together(a, b))
+        finally:
+            answers.set()
+
+
 def test_a_dead_member_is_removed_and_its_partitions_are_reassigned(cluster: Cluster) -> None:
     cluster.admin.submit(partial(alter_configs, topic="", changes={"group.min.session.timeout.ms": "100"}))
     configs: dict[str, Any] = {"group_id": "g", "session_timeout_ms": 500, "heartbeat_interval_ms": 50}
