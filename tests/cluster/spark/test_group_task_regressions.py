@@ -79,6 +79,37 @@ def test_a_job_does_not_wait_for_records_that_were_deleted_before_a_task_had_the
     assert len(values(tmp_path, subscribe="out")) == 20 - before
 
 
+@pytest.mark.parametrize("is_recreated", [False, True])
+@pytest.mark.parametrize("more", [0, 3])
+def test_a_job_does_not_wait_for_records_that_its_reset_skips(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_recreated: bool, more: int
+) -> None:
+    """The committed offset has fallen out of the log since the job began, or its topic was created again."""
+    log = filled(tmp_path)
+    offsets = {("orders", 0): 3, ("orders", 1): 10}
+    log.submit(partial(commit_group_offsets, commit=GroupCommit(group="g", offsets=offsets)))
+    calls: list[tuple[int, int]] = []
+    task = ConsumeTask(
+        settings(tmp_path, log, reset="latest"), lambda _, at: calls.append((at.partition, at.start_offset)), 0
+    )
+    if is_recreated:
+        delete_topic(log, "orders")
+        log.create_topic("orders", 2)
+    else:
+        log.submit(partial(delete_records, offsets={("orders", 0): 5}))
+    write_rows(tmp_path, DDL, [{"value": str(n), "partition": 0} for n in range(more)], topic="orders")
+    waits = iter(range(20))
+    monkeypatch.setattr(task, "_wait", lambda: next(waits))
+    log.refresh()
+    task.run()
+    assert calls == []
+    found = committed(log)
+    if not is_recreated:
+        assert found == {0: 10 + more, 1: 10}
+    elif more:
+        assert found[0] == more
+
+
 def test_a_job_does_not_wait_for_ends_that_a_recreated_topic_may_never_reach(tmp_path: Path) -> None:
     log = filled(tmp_path)
     ends = {TopicPartition("orders", 0): 10}
@@ -199,8 +230,9 @@ def test_nothing_is_skipped_where_a_group_that_starts_at_the_end_has_committed_n
 
     def process(records: pa.RecordBatch, context: ConsumeContext) -> None:
         seen.extend(records.column("value").to_pylist())
+        task._stopping.set()
 
-    task = ConsumeTask(settings(tmp_path, root.log, reset="latest"), process, 0)
+    task = ConsumeTask(settings(tmp_path, root.log, reset="latest", ends=None), process, 0)
     monkeypatch.setattr(root.log, "refresh", restored)
     task.run()
     assert root.restored
