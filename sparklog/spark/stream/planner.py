@@ -3,6 +3,9 @@
 Runs in the process that Spark keeps for a query, and holds the state of the cluster from trigger to trigger: polling is
 one refresh of the commit log, two small reads.
 
+Commits are removed, on a busy cluster ten minutes after they were made, and a process that has not read them cannot
+tell whether the root was restored meanwhile. So a thread reads the log between triggers, too.
+
 Rules: ``stream.offsets`` decides; this module applies the cluster, the clock and ``failOnDataLoss``. Offsets are
 committed to a consumer group so that other tools see them, best effort; a running query never reads them.
 Not for: Spark's classes (``stream.reader``).
@@ -11,7 +14,9 @@ Not for: Spark's classes (``stream.reader``).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -32,6 +37,7 @@ from sparklog.spark.source.planning import Plan, PlannedRange, lease_read, plan,
 from sparklog.spark.source.ranges import split_ranges
 from sparklog.spark.stream.offsets import (
     Loss,
+    OtherHistory,
     PartitionLog,
     PlannedAt,
     StreamOffsets,
@@ -53,11 +59,15 @@ from sparklog.types import OffsetRange, TopicPartition
 
 logger = logging.getLogger(__name__)
 
+READ_SECONDS = 30.0
+"""Seconds between two reads of the log by a planner, whatever the time between triggers."""
+
 
 class StreamPlanner:
     """One query's view of the cluster. Not thread-safe.
 
-    The constructor opens the cluster: errors as ``open_cluster``, such as ClusterNotFoundError.
+    The constructor opens the cluster: errors as ``open_cluster``, such as ClusterNotFoundError. ``close`` it; one that
+    is dropped is closed.
     """
 
     def __init__(self, options: StreamOptions, clock: Clock | None = None) -> None:
@@ -74,6 +84,20 @@ class StreamPlanner:
         self._missing: list[str] = []
         self._of_this_history: tuple[PlannedAt | None, int] | None = None
         """The commit of the offsets that were checked last, and the history of the log, by ``unlinked_jumps``."""
+        self._stopping = threading.Event()
+        weakref.finalize(self, self._stopping.set)
+        self._start_reading()
+
+    def _start_reading(self) -> None:
+        work = partial(keep_reading, self._coordinator, self._stopping.wait)  # does not refer to this planner
+        try:
+            threading.Thread(target=work, name="sparklog-stream-log", daemon=True).start()
+        except RuntimeError as error:  # the process or its container has as many threads as it may have
+            logger.warning("the log of %s is read at triggers only: %s", self._coordinator.store.root, error)
+
+    def close(self) -> None:
+        """Read the log no more between triggers. Waits for nothing; idempotent."""
+        self._stopping.set()
 
     @property
     def stores(self) -> Mapping[int, Store]:
@@ -232,21 +256,26 @@ class StreamPlanner:
         ids = {partition.topic: logs[partition].topic_id for partition in ends}
         return StreamOffsets(ends, state.cluster_id, ids, PlannedAt(state.version, state.digest))
 
-    def _find_other_history(self, offsets: StreamOffsets) -> str:
-        """Return why these offsets are of another history than the log's, empty if they are not known to be: their
-        commit may have been removed since. This process knows more: what it has read before."""
+    def _find_other_history(self, offsets: StreamOffsets) -> OtherHistory | None:
+        """Return why these offsets are, or may be, of another history than the log's, None if nothing speaks for it:
+        their commit may have been removed since. This process knows more: what it has read before."""
         log, planned = self._coordinator.log, offsets.planned_at
         found = (planned, log.unlinked_jumps)
         if planned is None or found == self._of_this_history:
-            return ""
+            return None
         stored = find_digest(log, Begun(*planned))
         if stored not in (None, planned.digest):
             now = "that commit is another one now" if stored else "the log ends before it"
-            return f"it was found at commit {planned.version}, and {now}: the root was restored from a copy or promoted"
+            why = f"it was found at commit {planned.version}, and {now}: the root was restored from a copy or promoted"
+            return OtherHistory(why, is_certain=True)
         if stored is None and self._of_this_history is not None and self._of_this_history[1] != found[1]:
-            return "commits were removed before this query had read them: the root may have been restored from a copy"
+            why = (
+                "commits were removed before this query had read them, as they are while its process is suspended for "
+                "long, but also in a root that was restored from a copy"
+            )
+            return OtherHistory(why, is_certain=False)
         self._of_this_history = found
-        return ""
+        return None
 
     def _is_too_early(self, records: int) -> bool:
         """Return whether to wait for ``minOffsetsPerTrigger`` records. The first batch does not wait, nor does one
@@ -268,6 +297,18 @@ class StreamPlanner:
         if losses and list(losses) != self._reported:
             logger.warning("%s; continuing with what there is, since failOnDataLoss is false", describe_losses(losses))
         self._reported = list(losses)
+
+
+def keep_reading(coordinator: Coordinator, wait: Callable[[float], bool]) -> None:
+    """Read the log every ``READ_SECONDS``, until ``wait``, given seconds, returns true. Survives any error, which the
+    next trigger meets as well."""
+    while not wait(READ_SECONDS):
+        if not coordinator.claim_check(READ_SECONDS / 2):  # by the planner of another query in this process
+            continue
+        try:
+            coordinator.refresh()
+        except Exception as error:
+            logger.info("could not read the log of %s between two triggers: %s", coordinator.store.root, error)
 
 
 def commit_ends(coordinator: Coordinator, group: str, ends: Iterable[StreamOffsets]) -> None:
