@@ -196,8 +196,8 @@ class Positions:
         )
 
     def seek(self, position: PartitionPosition, offset: int) -> None:
-        """Read from an offset on that the caller has found: of the topic that it has read, or one that it has looked up.
-        The newest state may be of a topic that was created again since, whose first records would be skipped, or of
+        """Read from an offset on that the caller has found: of the topic that it has read, or one that it has looked
+        up. The newest state may be of a topic that was created again since, whose first records would be skipped, or of
         another history."""
         history = self._history
         if position.position is not None and position.history is not None:

@@ -266,8 +266,9 @@ def test_a_member_takes_part_in_a_rebalance_while_its_storage_is_slow_to_read(re
     cluster = Cluster(request.node.name, partitions=4)
     cluster.write(0, b"a")
     slow = open_cluster(FaultyStore(cluster.store, before=wait_for_records))
-    config = {"group_id": "g", "auto_offset_reset": "earliest", "heartbeat_interval_ms": 100, "tail_backoff_max_ms": 5}
-    with Consumer("orders", cluster=slow, enable_auto_commit=False, **config) as a, cluster.consumer("orders", group_id="g") as b:
+    config = {"group_id": "g", "auto_offset_reset": "earliest", "heartbeat_interval_ms": 100}
+    first = Consumer("orders", cluster=slow, enable_auto_commit=False, **config)
+    with first as a, cluster.consumer("orders", group_id="g") as b:
         try:
             until(lambda: a.assignment() == {at(n) for n in range(4)}, together(a))
             until(lambda: shared(a, b), together(a, b))

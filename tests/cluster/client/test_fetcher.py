@@ -207,22 +207,23 @@ def test_a_slow_root_takes_a_tenth_of_the_time_of_reading_a_backlog(cluster: Clu
 def test_other_work_of_the_process_in_another_history_does_not_end_the_reading(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with reading(cluster) as ahead:
-        coordinator = ahead._coordinator
-        refresh, refused = coordinator.log.refresh, list[int]()
+    coordinator = cluster.coordinator()
+    refresh, refused = coordinator.log.refresh, list[int]()
 
-        def refuse() -> State:
-            refused.append(refresh().version)
-            raise UnlinkedHistoryError("what was found in the log may not be there any more")
+    def refuse() -> State:
+        refused.append(refresh().version)
+        raise UnlinkedHistoryError("what was found in the log may not be there any more")
 
-        monkeypatch.setattr(coordinator.log, "refresh", refuse)
-        ahead.read_from(at(0), 0)
-        ahead.start()
-        cluster.write(0, b"a")
-        until(lambda: refused and buffered(ahead) == [1])
-        cluster.write(0, b"b")
-        until(lambda: buffered(ahead) == [2])
-        assert len(ahead.take(None)) == 2
+    monkeypatch.setattr(coordinator.log, "refresh", refuse)
+    ahead = read_ahead(coordinator, tail_backoff_max_ms=5)
+    ahead.read_from(at(0), 0)
+    ahead.start()
+    cluster.write(0, b"a")
+    until(lambda: refused and buffered(ahead) == [1])
+    cluster.write(0, b"b")
+    until(lambda: buffered(ahead) == [2])
+    assert len(ahead.take(None)) == 2
+    ahead.close()
 
 
 def test_consumers_that_share_a_coordinator_share_its_checks(cluster: Cluster) -> None:
