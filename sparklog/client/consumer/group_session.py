@@ -262,8 +262,9 @@ class GroupSession:
         if change is not None:
             try:
                 self._apply(change, until)
-            except Exception:
-                self._is_changing = False  # what has failed is for the caller; the partitions are those of the member
+            except Exception:  # of the storage, which is for the caller; or of a signal's handler, in between
+                is_applied = self._subscription.positions.keys() == self._member.owned
+                self._is_changing = self._subscription.automatic and not is_applied
                 raise
         self._is_changing = False
 
