@@ -262,8 +262,9 @@ class GroupSession:
         if change is not None:
             try:
                 self._apply(change, until)
-            except Exception:
-                self._is_changing = False  # what has failed is for the caller; the partitions are those of the member
+            except Exception:  # of the storage, which is for the caller; or of a signal's handler, in between
+                is_applied = self._subscription.positions.keys() == self._member.owned
+                self._is_changing = self._subscription.automatic and not is_applied
                 raise
         self._is_changing = False
 
@@ -440,8 +441,10 @@ class GroupSession:
                     )
                     self._member.leave("max.poll.interval.ms exceeded")
                 else:
+                    # Usually the log is read for records anyway, but not while a slow storage is read from.
+                    is_read = self._coordinator.was_checked_within(interval)
                     with self._metrics.heartbeat():
-                        self._member.beat(refresh=False)  # the log is being read for records anyway
+                        self._member.beat(refresh=not is_read)
                     if not self._is_stable():  # the group may be waiting for a dead member
                         self._expire_dead_members()
             except Exception as error:  # the thread must run for as long as the consumer is a member

@@ -15,6 +15,7 @@ from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.consumer.fetcher import Chunk
 from sparklog.client.reader import LogReader
 from sparklog.coordinator import open_cluster
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import CommitFailedError, RootReplacedError, TransactionAbortedError, UnlinkedHistoryError
 from sparklog.types import OffsetAndMetadata, TopicPartition
 from tests.cluster.client.consumers import until
@@ -124,6 +125,43 @@ def test_a_consumer_without_a_group_raises_until_it_seeks(subscribe: bool) -> No
                 scene.read(1)
         scene.consumer.seek(T0, 3)
         assert scene.read(5) == NEW[1:]
+
+
+@pytest.mark.parametrize("offset", [3, 5, 7])
+@pytest.mark.parametrize("look_up", ["before", "in between", "after"])
+def test_a_consumer_that_has_looked_up_offsets_raises_until_it_seeks_once(look_up: str, offset: int) -> None:
+    """As to show its lag. No lookup of before makes the seek one to an offset of before."""
+    scene = Restored()
+    scene.begin()
+    if look_up == "before":
+        assert scene.consumer.end_offsets([T0]) == {T0: 5}
+    scene.restore()
+    if look_up == "in between":
+        scene.coordinator.refresh()  # as by the fetch thread
+        assert scene.consumer.end_offsets([T0]) == {T0: 8}
+    with pytest.raises(RootReplacedError, match="seek"):
+        scene.read(1)
+    if look_up == "after":
+        assert scene.consumer.end_offsets([T0]) == {T0: 8}
+    scene.consumer.seek(T0, offset)
+    assert scene.read(8 - offset) == NEW[offset - 2 :]
+    scene.consumer.close(autocommit=False)
+
+
+def test_a_topic_that_is_created_again_after_the_error_is_not_the_one_that_it_names() -> None:
+    scene = Restored()
+    scene.begin()
+    scene.restore()
+    with pytest.raises(RootReplacedError, match="offsets 0 to 8; seek"):
+        scene.read(1)
+    other = open_cluster(scene.store)
+    delete_topic(other, "t")
+    other.create_topic("t")
+    scene.write(*NEW)
+    assert scene.consumer.partitions_for_topic("t")  # reads the newest state
+    scene.consumer.seek(T0, 3)
+    assert scene.read(len(NEW)) == NEW
+    scene.consumer.close(autocommit=False)
 
 
 def test_a_partition_without_a_committed_offset_is_not_skipped() -> None:
