@@ -404,6 +404,9 @@ class Consumer(Shown, PositionCalls):
         try:
             self._positions.leave_history()
             if self._group is not None:
+                if self._positions.are_read_again and subscription.automatic:
+                    self._group.rejoin("commits were removed before it had read them", left())
+                    self._positions.are_read_again = False
                 pause = self._update_group(self._group, left())
             elif subscription.automatic:
                 self._assign_all()

@@ -211,6 +211,16 @@ class GroupSession:
             self._start_heartbeats()  # before joining: the next poll may be long after it
             self._take_step(partial(self._join, topics), "joining", until)
 
+    def rejoin(self, reason: str, seconds: float) -> None:
+        """Leave the group; ``update`` reports the partitions as lost, and joins under another id.
+
+        Records that are read again are those of another membership, and what was begun in the former one is fenced.
+        Raises KafkaTimeoutError after ``seconds``; ``update`` then continues with it.
+        """
+        self._forget_last()
+        until = self._clock.monotonic() + seconds
+        self._take_step(partial(self._member.leave, reason), f"leaving, since {reason}", until)
+
     def _take_step(
         self, action: Callable[[], None], what: str, until: float, then: str = "the next poll continues with it"
     ) -> None:

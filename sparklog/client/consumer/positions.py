@@ -75,6 +75,8 @@ class Positions:
         self._checked_state: State | None = None
         self._lookup_calls = InOrder("sparklog-consumer-lookup", self._read_ahead.lock)
         self.stale = False
+        self.are_read_again = False
+        """Whether positions were dropped that are read again from the group's offsets, without an error."""
 
     @property
     def _history(self) -> int:
@@ -85,15 +87,18 @@ class Positions:
         """Drop the positions that were found in a history that the log has left: other records may have those offsets
         in a root that was restored from a copy meanwhile. They are read from the group's offset again; without one,
         ``update`` raises RootReplacedError until the caller seeks."""
-        positions, history = self._subscription.positions.values(), self._history
-        state, again = self._coordinator.state, list[str]()
-        for at in positions:
-            if at.position is None or at.history in (None, history):
-                continue
-            has_committed = self.committed(at.topic_partition, state) is not None
+        history, state, again = self._history, self._coordinator.state, list[str]()
+        left = {
+            at: self.committed(at.topic_partition, state) is not None
+            for at in self._subscription.positions.values()
+            if at.position is not None and at.history not in (None, history)
+        }
+        if left and all(left.values()):
+            self.are_read_again = True  # first, for an interrupt in between
+        for at, has_committed in left.items():
             if has_committed:
                 again.append(f"{at.topic_partition} (was at {at.position})")
-            self.stale = True  # first, for an interrupt in between
+            self.stale = True  # as above
             at.move(None, "" if has_committed else _LEFT_HISTORY)
             at.committed = None
             self._read_ahead.forget(at.topic_partition)

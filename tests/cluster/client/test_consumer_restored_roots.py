@@ -13,10 +13,17 @@ import pytest
 
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.consumer.fetcher import Chunk
+from sparklog.client.consumer.subscription_state import ConsumerRebalanceListener
 from sparklog.client.reader import LogReader
 from sparklog.coordinator import open_cluster
 from sparklog.coordinator.topic_deletion import delete_topic
-from sparklog.errors import CommitFailedError, RootReplacedError, TransactionAbortedError, UnlinkedHistoryError
+from sparklog.errors import (
+    CommitFailedError,
+    RootReplacedError,
+    SparklogError,
+    TransactionAbortedError,
+    UnlinkedHistoryError,
+)
 from sparklog.types import OffsetAndMetadata, TopicPartition
 from tests.cluster.client.consumers import until
 from tests.cluster.client.test_fetcher import read_ahead
@@ -273,4 +280,49 @@ def test_a_read_that_was_suspended_does_not_continue_in_the_other_history() -> N
         with pytest.raises(UnlinkedHistoryError, match="t-0 from offset 2 on"):
             next(reading)
         assert [record.value for record in reader.records("t", 0, 0, 5)] == [b"base0", b"base1", *NEW[:3]]
+    scene.consumer.close(autocommit=False)
+
+
+class Lost(ConsumerRebalanceListener):
+    """Notes which partitions were lost."""
+
+    def __init__(self) -> None:
+        self.partitions: list[set[TopicPartition]] = []
+
+    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        pass
+
+    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        pass
+
+    def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
+        self.partitions.append(lost)
+
+
+@pytest.mark.parametrize("ask_first", [False, True])
+def test_a_member_that_reads_again_is_another_one_and_its_listener_is_told(ask_first: bool) -> None:
+    """A program that collects records of several polls has to drop them; what it has begun is fenced."""
+    scene, lost = Restored(group_id="g"), Lost()
+    scene.consumer.subscribe(["t"], listener=lost)
+    assert scene.read(2) == [b"base0", b"base1"]
+    scene.consumer.commit()
+    scene.snapshot = take_snapshot(scene.store)
+    scene.write(*OLD)
+    assert scene.read(3) == OLD
+    before = scene.consumer.group_metadata()
+    scene.restore()
+    if ask_first:
+        scene.coordinator.refresh()
+        assert scene.consumer.position(T0) == 2
+    assert scene.read(len(NEW)) == NEW
+    assert lost.partitions == [{T0}]
+    after = scene.consumer.group_metadata()
+    assert (after.member_id, after.generation_id) != (before.member_id, before.generation_id)
+    with new_producer(scene.coordinator, transactional_id="x") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({T0: OffsetAndMetadata(5)}, before)
+        with pytest.raises(SparklogError):
+            producer.commit_transaction()
+        producer.abort_transaction()
     scene.consumer.close(autocommit=False)
