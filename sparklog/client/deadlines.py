@@ -177,12 +177,13 @@ class InOrder:
         if not self._ended:
             _put(self._runner, call)
         if self._ended:  # also if a handler of a signal has ended it since: the thread may not get to this call
-            later = self._new_runner()
-            _put(later, call)
-            later.calls.put(None)
+            earlier, self._runner = self._runner, self._new_runner()
+            _put(self._runner, Call(earlier.thread.join, self._lock))
+            _put(self._runner, call)
+            self._runner.calls.put(None)
 
     def end(self) -> None:
-        """End the thread after all queued calls. A call that is submitted later gets a thread of its own."""
+        """End the thread after all queued calls. A call that is submitted later gets another one, after these."""
         self._ended = True
         self._runner.calls.put(None)
 

@@ -26,7 +26,7 @@ from sparklog.coordinator.health import TRIAL_KEY
 from sparklog.coordinator.location_files import look_at
 from sparklog.coordinator.one_history import in_one_history
 from sparklog.coordinator.ownership import check_claimable, claim_quietly, examine_owner, own_again
-from sparklog.coordinator.removals import forget_removals
+from sparklog.coordinator.removals import forget_removals, may_be_a_removals
 from sparklog.errors import (
     BrokerNotAvailableError,
     DuplicateBrokerRegistrationError,
@@ -245,7 +245,15 @@ def cordon_broker(coordinator: Coordinator, broker: int, cordoned: bool = True) 
     """Exclude a broker from new replicas, or include it again; return whether that is a change.
 
     Raises BrokerIdNotRegisteredError."""
-    is_change = coordinator.submit(lambda state: decide_brokers.cordon(state, broker, cordoned))
+    while True:
+        is_change = coordinator.submit(lambda state: decide_brokers.cordon(state, broker, cordoned))
+        if is_change or not cordoned:
+            break
+        if may_be_a_removals(coordinator.store, broker):
+            coordinator.submit(partial(decide_brokers.keep_cordon, broker=broker))
+            break
+        if decide_brokers.find_broker(coordinator.refresh(), broker).cordoned:  # else a removal has just lifted it
+            break
     forget_removals(coordinator.store, broker)  # after it: a removal that ends meanwhile finds what was committed
     return is_change
 

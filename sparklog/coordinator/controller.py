@@ -30,6 +30,7 @@ from sparklog.coordinator.closed_root import ROOT_BROKER, close_root
 from sparklog.coordinator.coordinator import Coordinator, writer_name
 from sparklog.coordinator.health import Finding, Health, check_location, note_check
 from sparklog.coordinator.leases import LeaseWatch
+from sparklog.coordinator.one_history import CoordinatorOfOneHistory
 from sparklog.coordinator.ownership import describe_other_address, examine_owner, may_claim, renew_owner
 from sparklog.coordinator.removals import end_removals
 from sparklog.coordinator.unclean_election import UncleanSearch, waiting_for_unclean_election
@@ -173,8 +174,12 @@ class Controller:
         """Check all locations and commit the consequences. Raises StorageError if the root does not answer."""
         if not self.take_over(wait):
             return Pass(0)
-        with self.coordinator.log.one_history():
+        shared = self.coordinator
+        self.coordinator = CoordinatorOfOneHistory(shared)
+        try:
             return self._check_all()
+        finally:
+            self.coordinator = shared
 
     def _check_all(self) -> Pass:
         epoch = self.epoch

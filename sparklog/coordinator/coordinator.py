@@ -312,6 +312,8 @@ def _decide_together(draft: Draft, requests: list[_Request[object]]) -> None:
         try:
             request.decision = request.decide(state)
         except Exception as error:  # also a bug: it concerns that caller alone
+            if not isinstance(error, SparklogError) and not _fails_again(request, state):
+                raise  # the handler of a signal, as of a time limit, has raised it: it is for this thread
             request.error = error
             continue
         draft.raise_level(request.decision.level)
@@ -319,6 +321,14 @@ def _decide_together(draft: Draft, requests: list[_Request[object]]) -> None:
             draft.apply(action)
         if len(requests) > 1 and request.decision.actions:
             state = draft.finish(state.version, state.digest)
+
+
+def _fails_again(request: _Request[object], state: State) -> bool:
+    try:
+        request.decide(state)
+    except Exception:
+        return True
+    return False
 
 
 # -- opening

@@ -2,6 +2,7 @@
 
     leases/removals/<broker>-<20 digits>      {"broker":1,"url":"s3://b/1","version":42}: a removal that has deleted
                                               everything, by the version at which it began
+    leases/removals/<broker>-begun-<id>       a removal that may be the one that has cordoned the broker; empty
 
 A client of a remote storage sends a request again whose answer is lost, and the first one may be served after the
 second one was answered: a DELETE would then hit a copy that was stored under the same name since. So the broker stays
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterator
 from functools import partial
 
 import msgspec
@@ -47,6 +49,19 @@ def may_repeat_requests(store: Store) -> bool:
     return not store.is_local or store.has_own_clock
 
 
+def note_begin(root: Store, broker: int, name: str) -> str:
+    """Note, before its first commit, that a removal begins; return the note's key, to be deleted once it has ended.
+    Raises StorageError."""
+    key = f"{REMOVALS}{broker}-begun-{name}"
+    root.put(key, b"")
+    return key
+
+
+def may_be_a_removals(root: Store, broker: int) -> bool:
+    """Return whether the cordon of a broker may be that of a removal, which would lift it. Raises StorageError."""
+    return any(_all_of(root, broker))
+
+
 def note_removal(root: Store, removal: Removal) -> None:
     """Note a removal that has deleted what it had to, in place of earlier ones. Raises StorageError."""
     note = _Note(removal.broker, removal.url, removal.version)
@@ -59,7 +74,7 @@ def note_removal(root: Store, removal: Removal) -> None:
 
 def forget_removals(root: Store, broker: int) -> None:
     """Delete the notes of a broker whose cordon an operator has set or lifted. Raises StorageError."""
-    map_parallel(root.delete, _notes_of(root, broker), root.parallel_requests)
+    map_parallel(root.delete, [*_all_of(root, broker)], root.parallel_requests)
 
 
 def read_newest_removal(root: Store, broker: int) -> Removal | None:
@@ -67,6 +82,10 @@ def read_newest_removal(root: Store, broker: int) -> Removal | None:
     StorageError."""
     notes = _notes_of(root, broker)
     return _read(root, notes[-1]) if notes else None
+
+
+def _all_of(root: Store, broker: int) -> Iterator[str]:
+    return (info.key for info in root.list(REMOVALS) if info.key.startswith(f"{REMOVALS}{broker}-"))
 
 
 def _notes_of(root: Store, broker: int) -> list[str]:

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -308,6 +308,21 @@ def iterate(cluster: Coordinator) -> Iterator[Call]:
     finish_consumer(cluster, consumer, OLD[1 + len(got) :])
 
 
+def iterate_in_batch(cluster: Coordinator) -> Iterator[Call]:
+    """The next record has been read: the call only hands it over."""
+    values = [b"new %d" % number for number in range(4)]
+    with Producer(cluster=cluster, linger_ms=60_000) as producer:
+        for value in values:
+            producer.send("t", value)
+    consumer = consumer_of(cluster)
+    assert [next(consumer).value for _ in range(len(OLD) + 1)] == [*OLD, values[0]]
+    got: list[bytes | None] = []
+    yield lambda: got.append(next(consumer).value)
+    expected = values[1 + len(got) :]
+    assert in_other_thread(lambda: read_values(consumer, len(expected))) == expected
+    in_other_thread(lambda: consumer.close())
+
+
 def commit_offsets(cluster: Coordinator) -> Iterator[Call]:
     consumer = consumer_of(cluster, enable_auto_commit=False, max_poll_records=2)
     before = read_values(consumer, 1)
@@ -372,6 +387,7 @@ SCENARIOS: dict[str, Scenario] = {
     "first poll": poll_first,
     "poll": poll,
     "next": iterate,
+    "next of a batch": iterate_in_batch,
     "commit": commit_offsets,
     "commit_async": commit_async,
     "seek": seek,
@@ -394,27 +410,38 @@ def count(scenario: Scenario) -> int:
         return count_points(call)
 
 
-def run(scenario: Scenario, point: int) -> None:
+class TimeLimit(Exception):
+    """What the handler of an alarm raises that bounds a task, as of a job queue; not a BaseException."""
+
+
+def end_by_time_limit() -> NoReturn:
+    raise TimeLimit
+
+
+def run(scenario: Scenario, point: int, handler: Callable[[], object] | None = None) -> None:
     interrupted: str | None = None
     try:
         with began(scenario) as call:
             try:
-                interrupt(call, point)
-            except SimulatedInterrupt as error:
+                interrupt(call, point, handler)
+            except (SimulatedInterrupt, TimeLimit) as error:
                 interrupted = str(error)
     except BaseException as error:
-        raise AssertionError(f"after an interrupt {interrupted or f'before point {point}'}: {error!r}") from error
+        raise AssertionError(
+            f"after an interrupt {interrupted or ''} at point {point} of {handler or 'Ctrl-C'}: {error!r}"
+        ) from error
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_call_may_be_interrupted_anywhere(name: str) -> None:
     points = range(count(SCENARIOS[name]))
-    for point in sorted(random.Random(name).sample(points, min(SAMPLE, len(points)))):
-        run(SCENARIOS[name], point)
+    for number, point in enumerate(sorted(random.Random(name).sample(points, min(SAMPLE, len(points))))):
+        run(SCENARIOS[name], point, end_by_time_limit if number % 3 == 2 else None)
 
 
 @pytest.mark.faults
+@pytest.mark.parametrize("handler", [None, end_by_time_limit], ids=["Ctrl-C", "time limit"])
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_call_may_be_interrupted_at_every_line(name: str) -> None:
+def test_a_call_may_be_interrupted_at_every_line(name: str, handler: Callable[[], object] | None) -> None:
     for point in range(count(SCENARIOS[name])):
-        run(SCENARIOS[name], point)
+        run(SCENARIOS[name], point, handler)

@@ -25,6 +25,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import nullcontext
 from contextvars import ContextVar
 from typing import Any
 
@@ -32,6 +33,7 @@ import pytest
 from greenlet import getcurrent, greenlet
 
 from sparklog.clock import Clock
+from sparklog.coordinator import one_history
 from sparklog.ids import SeededIds
 from sparklog.log import background, parallel
 from sparklog.maintenance.segments import files
@@ -129,10 +131,12 @@ class SideBySide(AtOnce):
 
 
 def run_without_threads(patch: pytest.MonkeyPatch) -> None:
-    """Make parallel requests take the time of one, and the commit that requests a checkpoint write it."""
+    """Make parallel requests take the time of one, and the commit that requests a checkpoint write it; nobody reads the
+    log meanwhile."""
     patch.setattr(parallel, "ThreadPoolExecutor", SideBySide)
     patch.setattr(files, "ThreadPoolExecutor", AtOnce)
     patch.setattr(background.BackgroundTask, "request", lambda self: self._work())
+    patch.setattr(one_history, "keep_reading", lambda coordinator: nullcontext())
 
 
 class _Actor:

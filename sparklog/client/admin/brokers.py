@@ -68,6 +68,7 @@ class BrokerAdmin(AdminBase):
         nothing changed, if a replica cannot be placed elsewhere.
         """
         partitions: list[TopicPartition] = self._opened().submit(partial(drain_broker, broker=broker_id))
+        brokers.cordon_broker(self._opened(), broker_id)  # also if a removal of surplus copies had cordoned it
         return partitions
 
     def move_broker(self, broker_id: int, location: str) -> None:

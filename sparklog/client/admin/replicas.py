@@ -15,6 +15,8 @@ from typing import Any, NoReturn
 from sparklog.client.admin.base import ErrorClass, Response, Result, as_list, error_codes
 from sparklog.client.admin.brokers import BrokerAdmin
 from sparklog.client.admin.types import BrokerCondition, ElectionType, member_of
+from sparklog.coordinator import Coordinator
+from sparklog.coordinator.one_history import CoordinatorOfOneHistory
 from sparklog.coordinator.unclean_election import UncleanSearch
 from sparklog.errors import (
     ElectionNotNeededError,
@@ -79,38 +81,18 @@ class ReplicaAdmin(BrokerAdmin):
         UnknownTopicOrPartitionError after the other elections; ElectionNotNeededError is not raised.
         """
         kind = member_of(ElectionType, election_type)
-        state = self.read_state()
+        coordinator = CoordinatorOfOneHistory(self._opened(), from_refresh=True)
+        state = coordinator.refresh()
         wanted = [(topic, number) for topic, numbers in _partitions_of(state, topic_partitions) for number in numbers]
         if kind is ElectionType.PREFERRED:
-            outcome = self._opened().submit(partial(elect_preferred, partitions=wanted))
+            outcome = coordinator.submit(partial(elect_preferred, partitions=wanted))
         else:
-            with self._coordinator.log.one_history():
-                outcome = self._elect_unclean(state, wanted)
+            outcome = _elect_unclean(coordinator, state, wanted)
         if raise_errors:
             for error in outcome.values():
                 if error is not None and not isinstance(error, ElectionNotNeededError):
                     raise error
         return Response(throttle_time_ms=0, error_code=0, replica_election_results=_election_results(outcome))
-
-    def _elect_unclean(
-        self, state: State, wanted: Sequence[tuple[str, int]]
-    ) -> dict[TopicPartition, SparklogError | None]:
-        outcome: dict[TopicPartition, SparklogError | None] = {}
-        elections: list[UncleanElection] = []
-        search = UncleanSearch(self._coordinator, state)
-        for topic, number in wanted:
-            try:
-                leader = state.partition(topic, number).leader
-                if leader >= 0:
-                    raise ElectionNotNeededError(
-                        f"broker {leader} leads {topic}-{number}", topic=topic, partition=number
-                    )
-                elections.append(search.find(topic, number))
-            except SparklogError as error:
-                outcome[TopicPartition(topic, number)] = error
-        if elections:
-            outcome.update(self._opened().submit(partial(elect_unclean, elections=elections)))
-        return outcome
 
     def alter_partition_reassignments(
         self, reassignments: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: int | None = None
@@ -199,6 +181,25 @@ class ReplicaAdmin(BrokerAdmin):
             "alter_replica_log_dirs: a broker has a single log dir, its storage location; call "
             "alter_partition_reassignments to move replicas to other brokers"
         )
+
+
+def _elect_unclean(
+    coordinator: Coordinator, state: State, wanted: Sequence[tuple[str, int]]
+) -> dict[TopicPartition, SparklogError | None]:
+    outcome: dict[TopicPartition, SparklogError | None] = {}
+    elections: list[UncleanElection] = []
+    search = UncleanSearch(coordinator, state)
+    for topic, number in wanted:
+        try:
+            leader = state.partition(topic, number).leader
+            if leader >= 0:
+                raise ElectionNotNeededError(f"broker {leader} leads {topic}-{number}", topic=topic, partition=number)
+            elections.append(search.find(topic, number))
+        except SparklogError as error:
+            outcome[TopicPartition(topic, number)] = error
+    if elections:
+        outcome.update(coordinator.submit(partial(elect_unclean, elections=elections)))
+    return outcome
 
 
 def _checked_partitions(state: State, spec: PartitionSpec) -> dict[str, list[int]]:

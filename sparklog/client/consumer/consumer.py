@@ -404,6 +404,9 @@ class Consumer(Shown, PositionCalls):
         try:
             self._positions.leave_history()
             if self._group is not None:
+                if self._positions.are_read_again and subscription.automatic:
+                    self._group.rejoin("commits were removed before it had read them", left())
+                    self._positions.are_read_again = False
                 pause = self._update_group(self._group, left())
             elif subscription.automatic:
                 self._assign_all()
@@ -520,10 +523,14 @@ class Consumer(Shown, PositionCalls):
         if self._iterator is None:
             self._iterator = self._iterate()
         try:
-            return next(self._iterator)
+            # Not by next(): a signal's handler may run as that returns, when the position is past the record.
+            for record in self._iterator:
+                return record
         except BaseException:
             self._iterator = None
             raise
+        self._iterator = None
+        raise StopIteration
 
     def _iterate(self) -> Iterator[ConsumerRecord]:
         """Yield records, moving the position past each; end after ``consumer_timeout_ms`` without one."""

@@ -5,7 +5,8 @@ partition in turn, until ``max_partition_fetch_bytes`` of a partition or ``fetch
 nothing is left to read it checks for the next commit, after ``tail_backoff`` at first; the interval grows up to
 ``tail_backoff_max`` while no commit appears. A check is one request (does the next commit exist?). Every
 ``FULL_CHECK_EVERY``-th check reads the whole tail of the log, since that commit may have been removed behind the
-boundary after a checkpoint.
+boundary after a checkpoint. While there is something to read it checks every ``BUSY_CHECK_SECONDS``: a backlog may take
+longer to read than commits are kept, and a group may rebalance meanwhile. A check that takes long is made less often.
 
 Rules: only the thread accesses the storage here. One condition guards all shared state and is never held while reading.
 An error of a partition is raised to the consumer after the records that were read before it.
@@ -39,6 +40,7 @@ from sparklog.errors import (
     OffsetOutOfRangeError,
     SparklogError,
     StorageUnavailableError,
+    UnlinkedHistoryError,
     UnsupportedVersionError,
 )
 from sparklog.log.records.records import without_columns
@@ -50,6 +52,11 @@ logger = logging.getLogger(__name__)
 
 FULL_CHECK_EVERY = 10
 """Every n-th check refreshes the state without asking for the next commit, which may have been removed."""
+
+BUSY_CHECK_SECONDS = 3.0
+LONGEST_BUSY_CHECK_SECONDS = 60.0
+"""Seconds between two checks for commits while there are records to read: nine times what the last one took, within
+these."""
 
 WARNING_SECONDS = 60.0
 """Seconds between two warnings that the storage cannot be read."""
@@ -351,8 +358,13 @@ class ReadAhead:
                 self._changed.notify_all()
 
     def _read_ahead(self) -> None:
-        pause = self._config.tail_backoff
+        pause, next_check = self._config.tail_backoff, self._clock.monotonic() + BUSY_CHECK_SECONDS
         while not self._closed:
+            began = self._clock.monotonic()
+            if began >= next_check:
+                self._check_for_commits(BUSY_CHECK_SECONDS)
+                now = self._clock.monotonic()
+                next_check = now + min(max(9 * (now - began), BUSY_CHECK_SECONDS), LONGEST_BUSY_CHECK_SECONDS)
             if self._read_one():
                 continue
             if self._check_for_commits(pause):
@@ -394,7 +406,8 @@ class ReadAhead:
         return True
 
     def _read_log(self) -> None:
-        with self._metrics.requests.at_root(), suppress(ObjectNotFoundError):  # there is no newer commit
+        # There is no newer commit; or other work in this process has to end, which is said once the log has been read.
+        with self._metrics.requests.at_root(), suppress(ObjectNotFoundError, UnlinkedHistoryError):
             if self.checks % FULL_CHECK_EVERY:
                 self._coordinator.store.info(commit_key(self._coordinator.state.version + 1))
             self._coordinator.refresh()

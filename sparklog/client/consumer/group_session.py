@@ -211,6 +211,16 @@ class GroupSession:
             self._start_heartbeats()  # before joining: the next poll may be long after it
             self._take_step(partial(self._join, topics), "joining", until)
 
+    def rejoin(self, reason: str, seconds: float) -> None:
+        """Leave the group; ``update`` reports the partitions as lost, and joins under another id.
+
+        Records that are read again are those of another membership, and what was begun in the former one is fenced.
+        Raises KafkaTimeoutError after ``seconds``; ``update`` then continues with it.
+        """
+        self._forget_last()
+        until = self._clock.monotonic() + seconds
+        self._take_step(partial(self._member.leave, reason), f"leaving, since {reason}", until)
+
     def _take_step(
         self, action: Callable[[], None], what: str, until: float, then: str = "the next poll continues with it"
     ) -> None:
@@ -262,8 +272,9 @@ class GroupSession:
         if change is not None:
             try:
                 self._apply(change, until)
-            except Exception:
-                self._is_changing = False  # what has failed is for the caller; the partitions are those of the member
+            except Exception:  # of the storage, which is for the caller; or of a signal's handler, in between
+                is_applied = self._subscription.positions.keys() == self._member.owned
+                self._is_changing = self._subscription.automatic and not is_applied
                 raise
         self._is_changing = False
 
@@ -440,8 +451,10 @@ class GroupSession:
                     )
                     self._member.leave("max.poll.interval.ms exceeded")
                 else:
+                    # Usually the log is read for records anyway, but not while a slow storage is read from.
+                    is_read = self._coordinator.was_checked_within(interval)
                     with self._metrics.heartbeat():
-                        self._member.beat(refresh=False)  # the log is being read for records anyway
+                        self._member.beat(refresh=not is_read)
                     if not self._is_stable():  # the group may be waiting for a dead member
                         self._expire_dead_members()
             except Exception as error:  # the thread must run for as long as the consumer is a member

@@ -75,6 +75,8 @@ class Positions:
         self._checked_state: State | None = None
         self._lookup_calls = InOrder("sparklog-consumer-lookup", self._read_ahead.lock)
         self.stale = False
+        self.are_read_again = False
+        """Whether positions were dropped that are read again from the group's offsets, without an error."""
 
     @property
     def _history(self) -> int:
@@ -85,15 +87,18 @@ class Positions:
         """Drop the positions that were found in a history that the log has left: other records may have those offsets
         in a root that was restored from a copy meanwhile. They are read from the group's offset again; without one,
         ``update`` raises RootReplacedError until the caller seeks."""
-        positions, history = self._subscription.positions.values(), self._history
-        state, again = self._coordinator.state, list[str]()
-        for at in positions:
-            if at.position is None or at.history in (None, history):
-                continue
-            has_committed = self.committed(at.topic_partition, state) is not None
+        history, state, again = self._history, self._coordinator.state, list[str]()
+        left = {
+            at: self.committed(at.topic_partition, state) is not None
+            for at in self._subscription.positions.values()
+            if at.position is not None and at.history not in (None, history)
+        }
+        if left and all(left.values()):
+            self.are_read_again = True  # first, for an interrupt in between
+        for at, has_committed in left.items():
             if has_committed:
                 again.append(f"{at.topic_partition} (was at {at.position})")
-            self.stale = True  # first, for an interrupt in between
+            self.stale = True  # as above
             at.move(None, "" if has_committed else _LEFT_HISTORY)
             at.committed = None
             self._read_ahead.forget(at.topic_partition)
@@ -161,14 +166,15 @@ class Positions:
         return search.result()
 
     def _find_start(self, partition: TopicPartition, strategy: str) -> StartOffset | None:
-        """Return the start offset, None for an unknown partition. Changes nothing, so any thread may call it."""
+        """Return the start offset, None for an unknown partition. Moves no position, so any thread may call it."""
         history = self._history
         bounds = self._reader.fresh_bounds(*partition)
         if bounds is None:
             return None
-        if strategy == _LEFT_HISTORY:
-            raise self._left_history(partition, bounds)
         origin = Origin(bounds.topic_id, history)
+        if strategy == _LEFT_HISTORY:
+            self._note_lookup(partition, origin)
+            raise self._left_history(partition, bounds)
         state = self._coordinator.state
         if bounds.is_log and _topic_id(state, partition) != bounds.topic_id:
             return None  # the topic was created again meanwhile
@@ -195,14 +201,15 @@ class Positions:
         )
 
     def seek(self, position: PartitionPosition, offset: int) -> None:
-        """Read from an offset on that the caller has found: of the topic that it has read, or looked up offsets in. The
-        newest state may be of one that was created again since, whose first records would be skipped, or of another
-        history."""
+        """Read from an offset on that the caller has found: of the topic that it has read, or one that it has looked
+        up. The newest state may be of a topic that was created again since, whose first records would be skipped, or of
+        another history."""
         history = self._history
         if position.position is not None and position.history is not None:
             history = position.history
         newest = _topic_id(self._coordinator.state, position.topic_partition)
-        self._move(position, offset, position.looked_up or Origin(position.topic_id or newest, history))
+        origin = position.find_origin(offset) or Origin(position.topic_id or newest, history)
+        self._move(position, offset, origin)
 
     def _move(self, position: PartitionPosition, offset: int, origin: Origin) -> None:
         position.start(StartOffset(offset, None, origin))
@@ -214,11 +221,12 @@ class Positions:
         self._read_ahead.forget(position.topic_partition)
         self.stale = True
 
-    def note_lookup(self, partition: TopicPartition, origin: Origin) -> None:
-        """Note in what the caller has looked up an offset, or was told of one, to which it may seek."""
+    def _note_lookup(self, partition: TopicPartition, origin: Origin, *offsets: int) -> None:
+        """Note the offsets that the caller is about to be told, to which it may seek; without any, that an error tells
+        it to seek to one of this topic and history."""
         position = self._subscription.positions.get(partition)
         if position is not None:
-            position.looked_up = origin
+            position.note_lookup(origin, offsets or None)
 
     def reset_out_of_range(self, error: OffsetOutOfRangeError) -> None:
         """Continue where ``auto_offset_reset`` says; raise the error if it is none."""
@@ -232,7 +240,7 @@ class Positions:
         bounds = self._reader.bounds(*partition)
         if bounds is not None:
             origin = Origin(bounds.topic_id, history)
-            self.note_lookup(partition, origin)  # if this raises, the caller seeks to one of them
+            self._note_lookup(partition, origin)  # if this raises, the caller seeks to one of them
             self._move(position, self._reset_offset(partition, bounds, reset, error), origin)
 
     def _reset_offset(
@@ -256,8 +264,10 @@ class Positions:
     def committed_now(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """Return the offset that the group has committed in the newest state read so far, to the consumer's caller."""
         history, state = self._history, self._coordinator.state
-        self.note_lookup(partition, Origin(_topic_id(state, partition), history))
-        return self.committed(partition, state)
+        found = self.committed(partition, state)
+        if found is not None:
+            self._note_lookup(partition, Origin(_topic_id(state, partition), history), found.offset)
+        return found
 
     def committed(self, partition: TopicPartition, state: State) -> OffsetAndMetadata | None:
         """Return the offset that the group has committed in this state."""
@@ -277,8 +287,8 @@ class Positions:
 
     # -- offsets on request: each is found by the time ``until``, or raises KafkaTimeoutError
 
-    def bounds_of(self, partition: object, until: float) -> Bounds:
-        """Return the readable offsets of a partition. Raises UnknownTopicTimeoutError."""
+    def bounds_of(self, partition: object, until: float) -> tuple[Bounds, Origin]:
+        """Return the readable offsets of a partition, and whose they are. Raises UnknownTopicTimeoutError."""
         topic_partition, history = as_partition(partition), self._history
         if topic_partition.topic == CONSUMER_OFFSETS_TOPIC:
             find = partial(self._reader.fresh_bounds, *topic_partition)
@@ -289,8 +299,7 @@ class Positions:
             with unknown_as_timeout():
                 self._coordinator.state.partition(*topic_partition)
             raise UnknownTopicTimeoutError(f"partition {topic_partition} does not exist", **topic_partition._asdict())
-        self.note_lookup(topic_partition, Origin(bounds.topic_id, history))
-        return bounds
+        return bounds, Origin(bounds.topic_id, history)
 
     def _call_within(self, action: Callable[[], Result], what: str, until: float) -> Result:
         return self._lookup_calls.call_within(max(until - self._reader.clock.monotonic(), 0), action, what)
@@ -299,8 +308,12 @@ class Positions:
         self, partitions: Iterable[TopicPartition], earliest: bool, until: float
     ) -> dict[TopicPartition, int]:
         """Return the log start offset of each, or the log end offset, in the newest state read."""
-        by_partition = {partition: self.bounds_of(partition, until) for partition in as_partitions(partitions)}
-        return {partition: bounds.start if earliest else bounds.end for partition, bounds in by_partition.items()}
+        found: dict[TopicPartition, int] = {}
+        for partition in as_partitions(partitions):
+            bounds, origin = self.bounds_of(partition, until)
+            found[partition] = bounds.start if earliest else bounds.end
+            self._note_lookup(partition, origin, found[partition])
+        return found
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], until: float
@@ -320,12 +333,13 @@ class Positions:
                 f"invalid time {timestamp_ms!r} for {partition}: give milliseconds since the epoch, from 0",
                 **partition._asdict(),
             )
-        bounds = self.bounds_of(partition, until)
+        bounds, origin = self.bounds_of(partition, until)
         find = partial(self._reader.find_timestamp, *partition, time_ms * 1000)
         timed = self._call_within(find, f"finding the offset for a time in {partition}", until)
-        return (
-            None if timed is None else OffsetAndTimestamp(timed.offset, timed.timestamp_us // 1000, bounds.leader_epoch)
-        )
+        if timed is None:
+            return None
+        self._note_lookup(partition, origin, timed.offset)
+        return OffsetAndTimestamp(timed.offset, timed.timestamp_us // 1000, bounds.leader_epoch)
 
 
 def _topic_id(state: State, partition: TopicPartition) -> str:

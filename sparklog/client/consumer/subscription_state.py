@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from sparklog.client.consumer.records import ConsumerRecord
     from sparklog.client.deadlines import Call
 
+_MOST_LOOKED_UP = 8
+"""offsets that a consumer was told of a partition, and that are remembered; the newest ones."""
+
 _ONE_MODE = "a consumer has either assigned or subscribed partitions; call unsubscribe() first"
 
 
@@ -92,6 +95,13 @@ class Origin(NamedTuple):
     history: int
 
 
+class LookedUp(NamedTuple):
+    """Offsets that the caller of a consumer was told, and whose they are. ``offsets`` is None if any may be meant."""
+
+    origin: Origin
+    offsets: tuple[int, ...] | None
+
+
 class StartOffset(NamedTuple):
     """The offset to start from in a partition, the committed offset that it comes from, if any, and whose it is."""
 
@@ -106,8 +116,9 @@ class PartitionPosition:
     ``reset`` is the reset policy that finds it, if not the committed offset; ``search`` is a lookup in progress.
     ``epoch`` is the leader epoch of the last record before it, -1 if unknown. ``topic_id`` is that of the topic whose
     offset it is, empty if unknown: a topic that is created again begins at 0. ``history`` is that of the log in which
-    the position was found, None if none was. ``looked_up`` says in what the caller has looked up offsets since, None if
-    it has not: a seek is to an offset of that.
+    the position was found, None if none was. ``reached`` is the highest position before the last move, -1 if there was
+    none: the caller may have read the records before it. ``looked_up`` says which offsets the caller has looked up
+    since records were returned, None if it has not.
     """
 
     __slots__ = (
@@ -118,6 +129,7 @@ class PartitionPosition:
         "looked_up",
         "paused",
         "position",
+        "reached",
         "reset",
         "search",
         "topic_id",
@@ -132,13 +144,15 @@ class PartitionPosition:
         self.epoch = -1
         self.topic_id = ""
         self.history: int | None = None
-        self.looked_up: Origin | None = None
+        self.reached = -1
+        self.looked_up: LookedUp | None = None
         self.committed: int | None = None
         self.search: Call[StartOffset | None] | None = None
         self._delivery = object()
 
     def move(self, position: int | None, reset: str = "") -> None:
         """Continue from this offset, or from the one that ``reset`` finds."""
+        self.reached = self._highest()
         self.position = position
         self.reset = reset
         self.end_delivery()
@@ -158,8 +172,28 @@ class PartitionPosition:
     def is_of(self, topic_id: str) -> None:
         """Note of which topic the position is now: an offset that was committed of another one says nothing of it."""
         if self.topic_id not in ("", topic_id):
-            self.committed = None
+            self.committed, self.reached = None, -1
         self.topic_id, self.looked_up = topic_id, None
+
+    def note_lookup(self, origin: Origin, offsets: tuple[int, ...] | None) -> None:
+        """Note offsets that the caller is told; None if it is told to seek to any of them."""
+        before = self.looked_up
+        if before is not None and before.origin == origin:
+            kept = before.offsets
+            offsets = None if offsets is None or kept is None else (*offsets, *kept)[:_MOST_LOOKED_UP]
+        self.looked_up = LookedUp(origin, offsets)
+
+    def find_origin(self, offset: int) -> Origin | None:
+        """Return what the caller has looked up offsets in, if it seeks to one of them; None if it seeks to an offset of
+        the topic that it reads. One that it was not told, and up to which it has read, is that of a record."""
+        found = self.looked_up
+        if found is None:
+            return None
+        is_told = found.offsets is None or offset in found.offsets
+        return found.origin if is_told or offset > self._highest() else None
+
+    def _highest(self) -> int:
+        return max(self.reached, -1 if self.position is None else self.position)
 
     def deliver(self, records: Iterable[ConsumerRecord]) -> Iterator[ConsumerRecord]:
         """Yield records, moving the position past each; end when it was moved or ``end_delivery`` was called."""
@@ -167,7 +201,8 @@ class PartitionPosition:
         for record in records:
             if self._delivery is not delivery:
                 return
-            self.position = record[3] + 1
+            end = record[3] + 1
+            self.position = end  # no signal's handler runs between this and the program that gets the record
             yield record
 
     def end_delivery(self) -> None:

@@ -245,7 +245,8 @@ class Producer(Shown):
         Columns are ``key``, ``value`` (bytes or text), ``timestamp`` (of any unit; null means now), ``headers`` (a list
         of structs of key and value) and ``partition``; only one of key and value is required. The producer's
         serializers and partitioner are not used. A table larger than ``buffer_memory`` takes several commits, unless it
-        is part of a transaction.
+        is part of a transaction. The columns are not copied: a buffer that the program can write to, such as that of a
+        ``bytearray`` or a mapped file, must not change before the future is done.
 
         Raises as ``send``, before any row is sent; KafkaTimeoutError also after some were: ``rows`` is their number.
 

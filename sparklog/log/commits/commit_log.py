@@ -73,7 +73,6 @@ from sparklog.log.commits.replaced_root import (
     read_next_and_end,
     refuse_other_history,
     refuse_replaced_root,
-    refuse_unlinked_history,
 )
 from sparklog.log.commits.segment_lists import SegmentLists
 from sparklog.log.commits.storage_clock import ExpiryClock, StorageClock
@@ -115,13 +114,6 @@ BOUNDARY_SECONDS = 60.0
 """seconds between two reads of the boundary by a process whose newest known commit is unchanged."""
 
 
-class _History:
-    """The unlinked jumps of a log when a work began that is to be done in one history; None until it has refreshed."""
-
-    def __init__(self, jumps: int | None) -> None:
-        self.jumps = jumps
-
-
 class CommitLog:
     """The commits of one cluster, tailed into a state. Thread-safe: one lock around tail and create.
 
@@ -160,7 +152,6 @@ class CommitLog:
         self.followers: WeakSet[RecentCommits] = WeakSet()
         """Who is given each commit that is read or made here."""
         self._digests: dict[int, str] = {}
-        self._histories: WeakSet[_History] = WeakSet()
         self._state = State(cluster_id="")
         self.unlinked_jumps = 0
         """Loads of a checkpoint that no commit read here links to the state before; it may be of another history. The
@@ -335,27 +326,7 @@ class CommitLog:
                 self._look_beyond(deadline)
             self._follow_checkpoints()
             self._check_not_moved()
-            self._check_history()
             return self._state
-
-    @contextlib.contextmanager
-    def one_history(self, from_refresh: bool = False) -> Iterator[None]:
-        """Within it, ``refresh`` and ``commit`` raise UnlinkedHistoryError once a checkpoint was loaded, by any thread,
-        that nothing links to what was read before: what was found before may be of another history. ``from_refresh``:
-        from the first refresh on, before which nothing is looked at."""
-        history = _History(None if from_refresh else self.unlinked_jumps)
-        self._histories.add(history)
-        try:
-            yield
-        finally:
-            self._histories.discard(history)
-
-    def _check_history(self) -> None:
-        for history in tuple(self._histories):
-            if history.jumps is None:
-                history.jumps = self.unlinked_jumps
-            if history.jumps != self.unlinked_jumps:
-                raise refuse_unlinked_history(self.store, "what was found in the log may not be there any more")
 
     def _recover_torn_state(self) -> None:
         """Load again if a thread was interrupted (Ctrl-C, a signal) while it advanced the state."""
@@ -650,13 +621,12 @@ class CommitLog:
     def commit(self, draft: Draft) -> Outcome:
         """Try to commit a draft as the next version. WON: ``state`` includes it. LOST: refresh, decide again.
 
-        Raises RecordListTooLargeError, InvalidRequestError, FeatureLevelError, UnlinkedHistoryError or StorageError
-        if nothing was written, IndeterminateCommitError if the outcome is unknown.
+        Raises RecordListTooLargeError, InvalidRequestError, FeatureLevelError or StorageError if nothing was written,
+        IndeterminateCommitError if the outcome is unknown.
         """
         with self.held:
             if self._torn or draft.base is not self._state:  # decided on a state that was replaced since
                 return Outcome.LOST
-            self._check_history()
             prepared = prepare_commit(draft, self.ids.write_id(), self._writer, self.settings)
             version = prepared.commit.version
             outcome = CommitAttempt(self.store, self.clock, self._elapsed, prepared).make(self._seen, self._anchor)

@@ -41,7 +41,7 @@ from sparklog.log.layout import (
 )
 from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.checkpoint_checks import Checkpoints, KeptCheckpoint
-from sparklog.maintenance.fsck.kinds import ERROR, Finding, Repair
+from sparklog.maintenance.fsck.kinds import ERROR, INFO, Finding, Repair
 from sparklog.maintenance.fsck.log_end import CHANGED_LOG, LogUntil, find_beyond, keep_copies, keep_replaced, take_out
 from sparklog.maintenance.fsck.metadata_checks import Metadata, check_metadata, read_commit
 from sparklog.protocol.commit_bytes import decode_actions, decode_commit
@@ -213,17 +213,24 @@ def _move_boundary(
 
 
 def end_log_at(store: Store, end: int, dry_run: bool = False) -> Iterator[Repair]:
-    """Remove everything after version ``end`` from the log, if the state of that version is known without it.
+    """Remove everything after version ``end`` from the log, if the state of that version is known without it, and the
+    log is damaged after it.
 
     For a root that was restored to an older state, and has commits of two histories. Raises StorageError.
     """
     found = find_beyond(store, end + 1)
+    is_damaged = any(
+        finding.version > end and (finding.severity != INFO or finding.kind == kinds.COMMITS_BEYOND_THE_END)
+        for finding in check_metadata(store).findings
+    )
     metadata = check_metadata(cast(Store, LogUntil(store, end)))
     errors = [finding.message for finding in metadata.findings if finding.severity == ERROR]
     if read_boundary(store) > end:
         why = f"commits up to {read_boundary(store)} were removed, so it cannot end at {end}"
     elif metadata.newer or errors or metadata.state.version != end:
         why = f"the state of version {end} is not known: {(errors or ['it does not exist'])[0]}"
+    elif not is_damaged:
+        why = f"nothing is damaged after version {end}, so that the commits there are acknowledged writes"
     else:
         yield from take_out(store, end, end + 1, found, lambda: _ends_there(store, metadata), dry_run)
         return

@@ -28,6 +28,7 @@ from sparklog.coordinator.ownership import check_owned
 from sparklog.coordinator.removals import (
     describe_lasting_cordon,
     may_repeat_requests,
+    note_begin,
     note_removal,
     read_newest_removal,
 )
@@ -61,6 +62,7 @@ def remove_surplus_replicas(
     if dry_run or not candidates:
         return candidates
     earlier = read_newest_removal(coordinator.store, broker) if state.brokers[broker].cordoned else None
+    note = note_begin(coordinator.store, broker, coordinator.log.ids.write_id())
     removal = coordinator.submit(partial(begin_removal, broker=broker, earlier=earlier))
     deleted: list[ObjectInfo] = []
     try:
@@ -75,6 +77,7 @@ def remove_surplus_replicas(
             note_removal(coordinator.store, removal)  # a deletion that was sent twice may still be on its way
         elif not coordinator.submit(partial(end_removal, removal=removal)):
             problems.append(describe_lasting_cordon(broker))
+        coordinator.store.delete(note)
 
 
 def _delete(

@@ -120,9 +120,16 @@ def cordon(state: State, broker: int, cordoned: bool) -> Decision[bool]:
     """Cordon a broker, so that it keeps its replicas and gets no new ones, or lift that; the result is whether that is
     a change. Raises BrokerIdNotRegisteredError."""
     if find_broker(state, broker).cordoned == cordoned:
-        # The cordon may be that of a removal of surplus copies: with this one since, it does not lift it.
-        return Decision([ChangeBroker(broker=broker, lost_files=True, cordoned=True)] if cordoned else [], False)
+        return Decision([], False)
     return Decision([ChangeBroker(broker=broker, cordoned=cordoned)], True)
+
+
+def keep_cordon(state: State, broker: int) -> Decision[None]:
+    """Cordon a broker that a removal of surplus copies may have cordoned, which then stops, and does not lift it.
+
+    As the removal's, this commit makes worthless what was known of files there. Raises BrokerIdNotRegisteredError."""
+    find_broker(state, broker)
+    return Decision([ChangeBroker(broker=broker, lost_files=True, cordoned=True)], None)
 
 
 def move_broker(state: State, broker: int, url: str, root: str, real: Mapping[str, str] = NO_LINKS) -> Decision[bool]:

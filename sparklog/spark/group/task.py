@@ -283,9 +283,8 @@ class ConsumeTask:
         end = partition.high_watermark
         if self._settings.ends is not None:
             end = min(end, self._settings.ends.get(topic_partition, end))
-        if start >= end:
-            are_deleted = end <= partition.log_start_offset
-            return (None, start) if are_deleted and self._is_unfinished(topic_partition) else None
+        if start >= end:  # unfinished: the committed offset is no longer in the log, and the reset skips to its end
+            return (None, start) if self._is_unfinished(topic_partition) else None
         if start < partition.log_start_offset:
             raise records_deleted(*topic_partition, start, partition.log_start_offset)
         columns = [name for name in STORED if name in self._columns]

@@ -65,16 +65,25 @@ def find_logs(state: State, wanted: Iterable[TopicPartition]) -> dict[TopicParti
 
 
 class Loss(NamedTuple):
-    """Records that a query should have read and cannot: from ``start`` to ``end``, or all from ``start`` on."""
+    """Records that a query should have read and cannot: from ``start`` to ``end``, or all from ``start`` on. If it is
+    not certain, they may have been replaced by others."""
 
     partition: TopicPartition
     start: int
     end: int | None
     why: str
+    is_certain: bool = True
 
     def __str__(self) -> str:
         until = "on" if self.end is None else f"to {self.end}"
         return f"{self.partition} from offset {self.start} {until}: {self.why}"
+
+
+class OtherHistory(NamedTuple):
+    """Why offsets are of another history than the log's, and whether that is certain."""
+
+    why: str
+    is_certain: bool
 
 
 class PlannedAt(NamedTuple):
@@ -187,19 +196,19 @@ def uncommitted_offsets(offsets: StreamOffsets, state: State, group: str) -> dic
 
 
 def find_starts(
-    start: StreamOffsets, logs: Logs, other_history: str = ""
+    start: StreamOffsets, logs: Logs, other_history: OtherHistory | None = None
 ) -> tuple[dict[TopicPartition, int], list[Loss]]:
     """Return the next offset to read of each partition of ``logs``, and the losses since ``start``.
 
     A partition that ``start`` lacks is new and starts at its earliest offset. ``other_history`` says why ``start`` is
-    of another history than the logs, where other records may be before its offsets; empty if it is not known to be.
+    of another history than the logs, where other records may be before its offsets; None if nothing speaks for that.
     """
     starts: dict[TopicPartition, int] = {}
     losses: list[Loss] = []
     for partition, log in logs.items():
         starts[partition], loss = _find_start(partition, start, log)
         if loss is None and other_history and log.start < start.partitions.get(partition, log.start):
-            loss = Loss(partition, log.start, starts[partition], other_history)
+            loss = Loss(partition, log.start, starts[partition], *other_history)
         if loss is not None:
             losses.append(loss)
     for partition in sorted(set(start.partitions) - set(logs)):
@@ -269,7 +278,7 @@ def check_target(target: StreamOffsets, logs: Logs) -> None:
 
 
 def find_batch_ranges(
-    start: StreamOffsets, end: StreamOffsets, logs: Logs, other_history: str = ""
+    start: StreamOffsets, end: StreamOffsets, logs: Logs, other_history: OtherHistory | None = None
 ) -> tuple[list[OffsetRange], list[Loss]]:
     """Return the ranges of a batch, without empty ones, and the losses among them; ``other_history`` as for
     ``find_starts``, of ``end``."""
@@ -290,7 +299,7 @@ def find_batch_ranges(
                 Loss(partition, max(first, log.end), until, f"the log ends at {log.end} and was longer before")
             )
         if other_history:
-            losses.append(Loss(partition, first, until, other_history))
+            losses.append(Loss(partition, first, until, *other_history))
         first, until = max(first, log.start), min(until, log.end)
         if first < until:
             ranges.append(OffsetRange(*partition, first, until))
@@ -305,18 +314,29 @@ def _find_batch_start(partition: TopicPartition, start: StreamOffsets, end: Stre
 
 def describe_losses(losses: Sequence[Loss]) -> str:
     """Return a message with partition, offsets and reason of each loss."""
+    certain = [loss for loss in losses if loss.is_certain]
+    possible = [loss for loss in losses if not loss.is_certain]
+    parts = [("records were lost", certain), ("it is not known whether records were replaced by others", possible)]
+    return "; ".join(f"{what}: {_list_losses(found)}" for what, found in parts if found)
+
+
+def _list_losses(losses: Sequence[Loss]) -> str:
     shown = "; ".join(str(loss) for loss in losses[:MAX_LOSSES_SHOWN])
     more = len(losses) - MAX_LOSSES_SHOWN
-    return f"records were lost: {shown}" + (f"; and {more} more partitions" if more > 0 else "")
+    return shown + (f"; and {more} more partitions" if more > 0 else "")
 
 
 def raise_losses(losses: Sequence[Loss]) -> None:
     """Raise DataLossError if there are any."""
     if losses:
-        first = losses[0]
+        first = next((loss for loss in losses if loss.is_certain), losses[0])
+        advice = "Restore the records, use a new checkpointLocation, or set failOnDataLoss=false to continue with "
+        advice += "what there is"
+        if not first.is_certain:
+            advice = "If the root was not restored, start the query again: it continues there, and nothing is lost. "
+            advice += "If it was, use a new checkpointLocation, or the checkpoint of the time of the copy"
         raise DataLossError(
-            f"{describe_losses(losses)}. Restore the records, use a new checkpointLocation, or set "
-            "failOnDataLoss=false to continue with what there is",
+            f"{describe_losses(losses)}. {advice}",
             topic=first.partition.topic,
             partition=first.partition.partition,
             offset=first.start,

@@ -3,6 +3,9 @@
 Runs in the process that Spark keeps for a query, and holds the state of the cluster from trigger to trigger: polling is
 one refresh of the commit log, two small reads.
 
+Commits are removed, on a busy cluster ten minutes after they were made, and a process that has not read them cannot
+tell whether the root was restored meanwhile. So a thread reads the log between triggers, too.
+
 Rules: ``stream.offsets`` decides; this module applies the cluster, the clock and ``failOnDataLoss``. Offsets are
 committed to a consumer group so that other tools see them, best effort; a running query never reads them.
 Not for: Spark's classes (``stream.reader``).
@@ -11,6 +14,7 @@ Not for: Spark's classes (``stream.reader``).
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,6 +23,7 @@ from typing import Any
 from sparklog.clock import Clock, SystemClock
 from sparklog.coordinator import Coordinator, shared_cluster
 from sparklog.coordinator.begun_files import find_digest
+from sparklog.coordinator.kept_reading import start_reading
 from sparklog.coordinator.reader_leases import ReaderLease
 from sparklog.errors import SparklogError
 from sparklog.log.records.fetch import Fetcher
@@ -32,6 +37,7 @@ from sparklog.spark.source.planning import Plan, PlannedRange, lease_read, plan,
 from sparklog.spark.source.ranges import split_ranges
 from sparklog.spark.stream.offsets import (
     Loss,
+    OtherHistory,
     PartitionLog,
     PlannedAt,
     StreamOffsets,
@@ -57,7 +63,8 @@ logger = logging.getLogger(__name__)
 class StreamPlanner:
     """One query's view of the cluster. Not thread-safe.
 
-    The constructor opens the cluster: errors as ``open_cluster``, such as ClusterNotFoundError.
+    The constructor opens the cluster: errors as ``open_cluster``, such as ClusterNotFoundError. ``close`` it; one that
+    is dropped is closed.
     """
 
     def __init__(self, options: StreamOptions, clock: Clock | None = None) -> None:
@@ -74,6 +81,12 @@ class StreamPlanner:
         self._missing: list[str] = []
         self._of_this_history: tuple[PlannedAt | None, int] | None = None
         """The commit of the offsets that were checked last, and the history of the log, by ``unlinked_jumps``."""
+        self._reading_ended = start_reading(self._coordinator)
+        weakref.finalize(self, self._reading_ended.set)
+
+    def close(self) -> None:
+        """Read the log no more between triggers. Waits for nothing; idempotent."""
+        self._reading_ended.set()
 
     @property
     def stores(self) -> Mapping[int, Store]:
@@ -232,21 +245,26 @@ class StreamPlanner:
         ids = {partition.topic: logs[partition].topic_id for partition in ends}
         return StreamOffsets(ends, state.cluster_id, ids, PlannedAt(state.version, state.digest))
 
-    def _find_other_history(self, offsets: StreamOffsets) -> str:
-        """Return why these offsets are of another history than the log's, empty if they are not known to be: their
-        commit may have been removed since. This process knows more: what it has read before."""
+    def _find_other_history(self, offsets: StreamOffsets) -> OtherHistory | None:
+        """Return why these offsets are, or may be, of another history than the log's, None if nothing speaks for it:
+        their commit may have been removed since. This process knows more: what it has read before."""
         log, planned = self._coordinator.log, offsets.planned_at
         found = (planned, log.unlinked_jumps)
         if planned is None or found == self._of_this_history:
-            return ""
+            return None
         stored = find_digest(log, Begun(*planned))
         if stored not in (None, planned.digest):
             now = "that commit is another one now" if stored else "the log ends before it"
-            return f"it was found at commit {planned.version}, and {now}: the root was restored from a copy or promoted"
+            why = f"it was found at commit {planned.version}, and {now}: the root was restored from a copy or promoted"
+            return OtherHistory(why, is_certain=True)
         if stored is None and self._of_this_history is not None and self._of_this_history[1] != found[1]:
-            return "commits were removed before this query had read them: the root may have been restored from a copy"
+            why = (
+                "commits were removed before this query had read them, as they are while its process is suspended for "
+                "long, but also in a root that was restored from a copy"
+            )
+            return OtherHistory(why, is_certain=False)
         self._of_this_history = found
-        return ""
+        return None
 
     def _is_too_early(self, records: int) -> bool:
         """Return whether to wait for ``minOffsetsPerTrigger`` records. The first batch does not wait, nor does one

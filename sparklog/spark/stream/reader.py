@@ -112,6 +112,11 @@ class SparklogStreamReader(Picklable, DataSourceStreamReader, SupportsTriggerAva
         """Commit ``end``, up to which the query has finished, to its consumer group, if it has one."""
         self.planner.commit(end)
 
+    def stop(self) -> None:
+        """End the planner's thread, once the query has ended."""
+        if self._planner is not None:
+            self._planner.close()
+
     # -- in a task
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

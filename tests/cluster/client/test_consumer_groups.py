@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from sparklog.client.consumer.consumer import Consumer
-from sparklog.client.consumer.subscription_state import ConsumerRebalanceListener
+from sparklog.client.consumer.group_session import GroupSession
+from sparklog.client.consumer.subscription_state import ConsumerRebalanceListener, Subscription
 from sparklog.coordinator import open_cluster
 from sparklog.errors import (
     CommitFailedError,
@@ -191,6 +192,44 @@ def test_a_failing_revocation_is_raised_once_the_rebalance_has_completed(cluster
         assert [type(error.__cause__) for error in errors] == [LookupError]
 
 
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("change", ["assigned", "revoked"])
+@pytest.mark.parametrize("at_call", ["_apply", "add", "_drop_partitions"])
+def test_a_time_limit_within_a_change_leaves_each_partition_with_one_member(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, strategy: str, change: str, at_call: str
+) -> None:
+    """A handler of SIGALRM raises TimeoutError, an Exception, at any call."""
+    owner: Any = Subscription if at_call == "add" else GroupSession
+    call, armed = getattr(owner, at_call), [False]
+
+    def limited(which: Any, *arguments: Any) -> Any:
+        if armed[0] and threading.current_thread() is threading.main_thread():
+            armed[0] = False
+            raise TimeoutError("time limit")
+        return call(which, *arguments)
+
+    def poll(consumer: Consumer) -> None:
+        with contextlib.suppress(TimeoutError):
+            consumer.poll(5)
+
+    config: dict[str, Any] = {"group_id": "g", "partition_assignment_strategy": strategy}
+    with cluster.consumer("orders", **config) as a, cluster.consumer("orders", **config) as b:
+        monkeypatch.setattr(owner, at_call, limited)
+        armed[0] = change == "assigned"
+        until(lambda: a.assignment() == {at(n) for n in range(4)}, lambda: poll(a))
+        armed[0] = change == "revoked"
+        until(lambda: shared(a, b), lambda: (poll(a), poll(b)))
+        for number in range(4):
+            cluster.write(number, b"x")
+        found: list[tuple[str, int]] = []
+        until(
+            lambda: len(found) >= 4,
+            lambda: [found.append((one, n)) for one, c in (("a", a), ("b", b)) for n in polled(c)],
+        )
+        assert sorted(number for _, number in found) == [0, 1, 2, 3]
+        a.commit()
+
+
 def test_a_commit_from_outside_the_group_fails_like_that_of_a_removed_member(cluster: Cluster) -> None:
     with cluster.consumer("orders", group_id="g") as member, cluster.consumer(group_id="g") as outsider:
         until(member.assignment, together(member))
@@ -253,6 +292,27 @@ def test_a_long_poll_does_not_exceed_max_poll_interval_ms(cluster: Cluster) -> N
     with cluster.consumer("orders", **configs) as consumer:
         consumer.poll(400)
         assert cluster.admin.refresh().groups["g"].generation == 1
+
+
+def test_a_member_takes_part_in_a_rebalance_while_its_storage_is_slow_to_read(request: pytest.FixtureRequest) -> None:
+    """Its fetch thread does not get to the log: it waits for records."""
+    answers = threading.Event()
+
+    def wait_for_records(step: int, call: Call) -> None:
+        if call.operation == "read_at":
+            answers.wait(4 * WAIT_SECONDS)
+
+    cluster = Cluster(request.node.name, partitions=4)
+    cluster.write(0, b"a")
+    slow = open_cluster(FaultyStore(cluster.store, before=wait_for_records))
+    config: dict[str, Any] = {"group_id": "g", "auto_offset_reset": "earliest", "heartbeat_interval_ms": 100}
+    first = Consumer("orders", cluster=slow, enable_auto_commit=False, **config)
+    with first as a, cluster.consumer("orders", group_id="g") as b:
+        try:
+            until(lambda: a.assignment() == {at(n) for n in range(4)}, together(a))
+            until(lambda: shared(a, b), together(a, b))
+        finally:
+            answers.set()
 
 
 def test_a_dead_member_is_removed_and_its_partitions_are_reassigned(cluster: Cluster) -> None:

@@ -13,9 +13,17 @@ import pytest
 
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.consumer.fetcher import Chunk
+from sparklog.client.consumer.subscription_state import ConsumerRebalanceListener
 from sparklog.client.reader import LogReader
 from sparklog.coordinator import open_cluster
-from sparklog.errors import CommitFailedError, RootReplacedError, TransactionAbortedError, UnlinkedHistoryError
+from sparklog.coordinator.topic_deletion import delete_topic
+from sparklog.errors import (
+    CommitFailedError,
+    RootReplacedError,
+    SparklogError,
+    TransactionAbortedError,
+    UnlinkedHistoryError,
+)
 from sparklog.types import OffsetAndMetadata, TopicPartition
 from tests.cluster.client.consumers import until
 from tests.cluster.client.test_fetcher import read_ahead
@@ -124,6 +132,43 @@ def test_a_consumer_without_a_group_raises_until_it_seeks(subscribe: bool) -> No
                 scene.read(1)
         scene.consumer.seek(T0, 3)
         assert scene.read(5) == NEW[1:]
+
+
+@pytest.mark.parametrize("offset", [3, 5, 7])
+@pytest.mark.parametrize("look_up", ["before", "in between", "after"])
+def test_a_consumer_that_has_looked_up_offsets_raises_until_it_seeks_once(look_up: str, offset: int) -> None:
+    """As to show its lag. No lookup of before makes the seek one to an offset of before."""
+    scene = Restored()
+    scene.begin()
+    if look_up == "before":
+        assert scene.consumer.end_offsets([T0]) == {T0: 5}
+    scene.restore()
+    if look_up == "in between":
+        scene.coordinator.refresh()  # as by the fetch thread
+        assert scene.consumer.end_offsets([T0]) == {T0: 8}
+    with pytest.raises(RootReplacedError, match="seek"):
+        scene.read(1)
+    if look_up == "after":
+        assert scene.consumer.end_offsets([T0]) == {T0: 8}
+    scene.consumer.seek(T0, offset)
+    assert scene.read(8 - offset) == NEW[offset - 2 :]
+    scene.consumer.close(autocommit=False)
+
+
+def test_a_topic_that_is_created_again_after_the_error_is_not_the_one_that_it_names() -> None:
+    scene = Restored()
+    scene.begin()
+    scene.restore()
+    with pytest.raises(RootReplacedError, match="offsets 0 to 8; seek"):
+        scene.read(1)
+    other = open_cluster(scene.store)
+    delete_topic(other, "t")
+    other.create_topic("t")
+    scene.write(*NEW)
+    assert scene.consumer.partitions_for_topic("t")  # reads the newest state
+    scene.consumer.seek(T0, 3)
+    assert scene.read(len(NEW)) == NEW
+    scene.consumer.close(autocommit=False)
 
 
 def test_a_partition_without_a_committed_offset_is_not_skipped() -> None:
@@ -235,4 +280,49 @@ def test_a_read_that_was_suspended_does_not_continue_in_the_other_history() -> N
         with pytest.raises(UnlinkedHistoryError, match="t-0 from offset 2 on"):
             next(reading)
         assert [record.value for record in reader.records("t", 0, 0, 5)] == [b"base0", b"base1", *NEW[:3]]
+    scene.consumer.close(autocommit=False)
+
+
+class Lost(ConsumerRebalanceListener):
+    """Notes which partitions were lost."""
+
+    def __init__(self) -> None:
+        self.partitions: list[set[TopicPartition]] = []
+
+    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        pass
+
+    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        pass
+
+    def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
+        self.partitions.append(lost)
+
+
+@pytest.mark.parametrize("ask_first", [False, True])
+def test_a_member_that_reads_again_is_another_one_and_its_listener_is_told(ask_first: bool) -> None:
+    """A program that collects records of several polls has to drop them; what it has begun is fenced."""
+    scene, lost = Restored(group_id="g"), Lost()
+    scene.consumer.subscribe(["t"], listener=lost)
+    assert scene.read(2) == [b"base0", b"base1"]
+    scene.consumer.commit()
+    scene.snapshot = take_snapshot(scene.store)
+    scene.write(*OLD)
+    assert scene.read(3) == OLD
+    before = scene.consumer.group_metadata()
+    scene.restore()
+    if ask_first:
+        scene.coordinator.refresh()
+        assert scene.consumer.position(T0) == 2
+    assert scene.read(len(NEW)) == NEW
+    assert lost.partitions == [{T0}]
+    after = scene.consumer.group_metadata()
+    assert (after.member_id, after.generation_id) != (before.member_id, before.generation_id)
+    with new_producer(scene.coordinator, transactional_id="x") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({T0: OffsetAndMetadata(5)}, before)
+        with pytest.raises(SparklogError):
+            producer.commit_transaction()
+        producer.abort_transaction()
     scene.consumer.close(autocommit=False)

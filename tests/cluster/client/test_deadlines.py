@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from sparklog.client.admin.client import AdminClient
 from sparklog.client.admin.types import ConfigResource, NewTopic
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.consumer.subscription_state import ConsumerRebalanceListener
+from sparklog.client.deadlines import InOrder
 from sparklog.client.producer.producer import Producer
 from sparklog.clock import Clock, ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
@@ -545,3 +547,20 @@ def test_a_call_after_a_timed_out_one_returns_current_data(blocked: Blocked) -> 
             other.assign([PARTITION])
             other.commit({PARTITION: OffsetAndMetadata(7)})
         assert consumer.committed(PARTITION) == 7
+
+
+def test_a_call_after_the_end_runs_after_those_before() -> None:
+    """A ``close`` that was interrupted leaves its group in the background; the next one returns when that is done."""
+    calls, go, order = InOrder("in-order"), threading.Event(), list[str]()
+
+    def leave() -> None:
+        assert go.wait(60)
+        order.append("first")
+
+    calls.submit(leave)
+    calls.end()
+    later = [calls.submit(partial(order.append, name)) for name in ("second", "third")]
+    later[0].wait(0.1)  # time to run too early
+    go.set()
+    assert all(call.wait(60) for call in later)
+    assert order == ["first", "second", "third"]

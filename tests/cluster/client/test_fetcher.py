@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
 from sparklog.client.consumer.config import consumer_config
 from sparklog.client.consumer.consumer import Consumer
-from sparklog.client.consumer.fetcher import ReadAhead
+from sparklog.client.consumer.fetcher import BUSY_CHECK_SECONDS, ReadAhead
 from sparklog.client.consumer.metrics import ConsumerMetrics
 from sparklog.client.consumer.offsets_topic import ConsumerReader
 from sparklog.client.consumer.subscription_state import Subscription
+from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, open_cluster
-from sparklog.errors import CorruptRecordError, DataLossError, OffsetOutOfRangeError
+from sparklog.errors import CorruptRecordError, DataLossError, OffsetOutOfRangeError, UnlinkedHistoryError
+from sparklog.protocol.state import State
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
 from tests.cluster.client.consumers import Cluster, at, read, until, values
@@ -147,6 +150,80 @@ def test_a_check_that_finds_nothing_new_usually_costs_one_request(cluster: Clust
         until(lambda: ahead.checks >= before + 40)
         requests, checks = sum(cluster.store.counts.values()), ahead.checks - before
     assert requests <= checks * 1.2 + 2
+
+
+class SlowReads:
+    """A storage on which each read of a file takes a second of a clock, and ``at_read`` runs before the fourth one;
+    ``slow_check`` is what a request for the next commit takes. ``versions`` are those known at each read."""
+
+    def __init__(self, cluster: Cluster, at_read: Callable[[], object], slow_check: float = 0.0) -> None:
+        self.clock = ManualClock()
+        self.versions: list[int] = []
+        self._at_read = at_read
+        self._slow_check = slow_check
+        store = FaultyStore(cluster.store, before=self._before)
+        self._is_open = False
+        self.coordinator = open_cluster(store, clock=self.clock)
+        self._is_open = True
+
+    def _before(self, step: int, call: Call) -> None:
+        if self._is_open and call.operation == "read_at":
+            self.versions.append(self.coordinator.state.version)
+            self.clock.advance(1.0)
+            if len(self.versions) == 4:
+                self._at_read()
+        elif self._is_open and call.operation == "info":
+            self.clock.advance(self._slow_check)
+
+    def read_all(self, batches: int) -> ReadAhead:
+        """Read this many stored batches of a partition; return what has read them, closed."""
+        ahead = read_ahead(self.coordinator)
+        ahead.read_from(at(0), 0)
+        ahead.start()
+        until(lambda: buffered(ahead) == [batches])
+        ahead.close()
+        return ahead
+
+
+def test_a_backlog_does_not_keep_new_commits_from_being_read(cluster: Cluster) -> None:
+    """It may take longer to read than commits are kept."""
+    for _ in range(40):
+        cluster.write(0, b"x")
+    slow = SlowReads(cluster, at_read=partial(cluster.admin.create_topic, "another"))
+    before, ahead = slow.coordinator.state.version, slow.read_all(40)
+    assert slow.versions[:3] == [before] * 3
+    assert set(slow.versions[8:]) == {before + 1}
+    assert 40 / BUSY_CHECK_SECONDS - 2 <= ahead.checks <= 40 / BUSY_CHECK_SECONDS + 2
+
+
+def test_a_slow_root_takes_a_tenth_of_the_time_of_reading_a_backlog(cluster: Cluster) -> None:
+    for _ in range(40):
+        cluster.write(0, b"x")
+    slow = SlowReads(cluster, at_read=lambda: None, slow_check=2.0)
+    ahead = slow.read_all(40)
+    assert 2 <= ahead.checks <= 40 / 18 + 2
+
+
+def test_other_work_of_the_process_in_another_history_does_not_end_the_reading(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator = cluster.coordinator()
+    refresh, refused = coordinator.log.refresh, list[int]()
+
+    def refuse() -> State:
+        refused.append(refresh().version)
+        raise UnlinkedHistoryError("what was found in the log may not be there any more")
+
+    monkeypatch.setattr(coordinator.log, "refresh", refuse)
+    ahead = read_ahead(coordinator, tail_backoff_max_ms=5)
+    ahead.read_from(at(0), 0)
+    ahead.start()
+    cluster.write(0, b"a")
+    until(lambda: refused and buffered(ahead) == [1])
+    cluster.write(0, b"b")
+    until(lambda: buffered(ahead) == [2])
+    assert len(ahead.take(None)) == 2
+    ahead.close()
 
 
 def test_consumers_that_share_a_coordinator_share_its_checks(cluster: Cluster) -> None:

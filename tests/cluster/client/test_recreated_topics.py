@@ -361,6 +361,46 @@ def test_a_seek_to_a_record_that_was_read_is_not_one_in_the_new_topic(cluster: C
             assert values(read(consumer, len(NEW))) == NEW
 
 
+@pytest.mark.parametrize("look_up", ["end", "beginning", "committed", "time"])
+@pytest.mark.parametrize("is_behind", [False, True])
+def test_a_seek_to_a_record_that_was_read_is_not_one_of_what_was_looked_up_since(
+    cluster: Cluster, look_up: str, is_behind: bool
+) -> None:
+    """As to try a record again, in a program that shows its lag. It may have gone back before."""
+    with assigned(cluster) as consumer:
+        consumer.seek(at(0), 0)
+        record = read(consumer, len(OLD))[-2]
+        if is_behind:
+            consumer.seek(at(0), 1)
+        create_again(cluster)
+        with AdminClient(cluster=cluster.coordinator()) as admin:
+            admin.alter_group_offsets("g", {at(0): 0})
+        match look_up:
+            case "end":
+                assert consumer.end_offsets([at(0)]) == {at(0): len(NEW)}
+            case "beginning":
+                assert consumer.beginning_offsets([at(0)]) == {at(0): 0}
+            case "committed":
+                assert consumer.committed(at(0)) == 0
+            case _:
+                found = consumer.offsets_for_times({at(0): 0})[at(0)]
+                assert found is not None
+                assert found.offset == 0
+        consumer.seek(at(0), record.offset)
+        assert values(read(consumer, len(NEW))) == NEW
+
+
+def test_each_of_the_offsets_that_were_looked_up_is_one_of_the_new_topic(cluster: Cluster) -> None:
+    with assigned(cluster, auto_offset_reset="latest") as consumer:
+        consumer.seek(at(0), 0)
+        read(consumer, len(OLD))
+        create_again(cluster)
+        first, end = consumer.beginning_offsets([at(0)])[at(0)], consumer.end_offsets([at(0)])[at(0)]
+        assert (first, end) == (0, len(NEW))
+        consumer.seek(at(0), first)
+        assert values(read(consumer, len(NEW))) == NEW
+
+
 @pytest.mark.parametrize("look_up", ["beginning", "committed"])
 def test_a_seek_to_an_offset_that_was_looked_up_is_one_of_the_topic_that_has_it(cluster: Cluster, look_up: str) -> None:
     with assigned(cluster, auto_offset_reset="latest") as consumer:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from sparklog import limits
+from sparklog.cli.main import main
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.errors import SparklogError, StorageUnavailableError, UnsupportedVersionError
 from sparklog.log.checkpoints.checkpoint import LATEST_KEY
@@ -260,6 +261,18 @@ def test_the_log_can_end_only_where_its_state_is_known(cluster: DamagedCluster, 
     report = repaired(cluster, end_at=end)
     assert why in report.repairs[0].why_not
     assert [path.read_bytes() for path in files(cluster.root)] == before
+
+
+def test_a_sound_log_is_not_cut(cluster: DamagedCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    """A mistyped number must not cost acknowledged records."""
+    for _ in range(3):
+        cluster.append()
+    before = cluster.values()
+    command = ["fsck", "--bootstrap-server", str(cluster.root), "--repair", "--end-at", "4"]
+    assert main(command) == 1
+    assert "nothing is damaged after version 4" in capsys.readouterr().out
+    assert cluster.values() == before
+    assert main(["fsck", "--bootstrap-server", str(cluster.root)]) == 0
 
 
 # -- a checkpoint covers the missing commits

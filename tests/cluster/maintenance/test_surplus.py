@@ -6,17 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from sparklog.client.admin.client import AdminClient
 from sparklog.client.producer.producer import Producer
 from sparklog.client.reader import LogReader
 from sparklog.clock import ManualClock
 from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.coordinator.brokers import add_broker, cordon_broker
-from sparklog.coordinator.removals import LATE_REQUEST_MS, REMOVALS, end_removals, note_removal
+from sparklog.coordinator.removals import LATE_REQUEST_MS, REMOVALS, end_removals, note_begin, note_removal
 from sparklog.errors import BrokerNotAvailableError
 from sparklog.maintenance.gc.surplus_replicas import remove_surplus_replicas
 from sparklog.maintenance.gc.vacuum import NO_REPLICA, vacuum
 from sparklog.maintenance.runner import InProcess
-from sparklog.protocol.decide.locations import begin_removal, end_removal
+from sparklog.protocol.decide.locations import Removal, begin_removal, end_removal
 from sparklog.protocol.decide.replicas import alter_reassignments
 from sparklog.store.memory import MemoryStore
 from sparklog.store.open import open_store
@@ -133,13 +134,57 @@ def test_a_removal_takes_over_the_cordon_of_one_that_has_ended() -> None:
     assert list(cluster.store.list(REMOVALS)) == []
 
 
-def test_an_operators_cordon_outlasts_the_removal_during_which_it_was_set() -> None:
-    cluster = create_cluster(MemoryStore("cordon-in-removal"))
-    add_broker(cluster, "memory://cordon-in-removal-disk", 1)
-    removal = cluster.submit(lambda state: begin_removal(state, 1))
-    assert not cordon_broker(cluster, 1), "no change: it was cordoned"
-    assert not cluster.submit(lambda state: end_removal(state, removal))
+def test_an_operators_cordon_outlasts_the_removal_during_which_it_was_set(tmp_path: Path) -> None:
+    replicas = moved(tmp_path)
+    operator = open_cluster(replicas.cluster.store.root)
+    changes: list[bool] = []
+
+    def cordon(step: int, call: Call) -> None:
+        if call.operation == "delete" and call.key.startswith(TOPIC) and not changes:
+            changes.append(cordon_broker(operator, 1))
+
+    with substituted(FaultyStore(open_store(str(replicas.disk(1))), before=cordon)):
+        replicas.cluster.brokers.forget()
+        problems: list[str] = []
+        remove_surplus_replicas(replicas.cluster, 1, problems=problems)
+    assert changes == [False], "no change: it was cordoned"
+    assert ["uncordon" in problem for problem in problems] == [True]
+    assert replicas.cluster.refresh().brokers[1].cordoned
+    assert list(replicas.cluster.store.list(REMOVALS)) == []
+
+
+def test_a_removal_that_ends_while_an_operator_cordons_its_broker_does_not_lift_that() -> None:
+    ended: list[bool] = []
+
+    def end(step: int, call: Call) -> None:
+        if call.operation == "list" and call.key.startswith(REMOVALS) and begun and not ended:
+            ended.append(cluster.submit(lambda state: end_removal(state, begun[0])))
+            root.delete(note)
+
+    begun: list[Removal] = []
+    root = FaultyStore(MemoryStore("cordon-at-the-end"), before=end)
+    cluster = create_cluster(root)
+    add_broker(cluster, "memory://cordon-at-the-end-disk", 1)
+    note = note_begin(root, 1, "n")
+    begun.append(cluster.submit(lambda state: begin_removal(state, 1)))
+    assert cordon_broker(cluster, 1), "it is a change now"
+    assert ended == [True]
     assert cluster.refresh().brokers[1].cordoned
+
+
+@pytest.mark.parametrize("command", ["cordon", "drain"])
+def test_a_broker_that_is_cordoned_again_has_lost_nothing(tmp_path: Path, command: str) -> None:
+    """Scripts repeat such commands. What is open meanwhile is committed, and stays in sync."""
+    replicas = Replicas(tmp_path, locations=3)
+    admin = AdminClient(cluster=replicas.cluster)
+    cordon_broker(replicas.cluster, 1)
+    before = replicas.cluster.refresh().brokers[1]
+    if command == "drain":
+        admin.drain_broker(1)
+        admin.drain_broker(1)
+    else:
+        assert not admin.cordon_broker(1)
+    assert replicas.cluster.refresh().brokers[1] == before
 
 
 def test_a_reader_from_before_the_move_finds_the_new_replicas(tmp_path: Path) -> None:

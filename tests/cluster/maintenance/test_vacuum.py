@@ -339,9 +339,9 @@ def test_a_writer_that_commits_just_before_the_fence_keeps_its_file() -> None:
     later(coordinator, clock)
     submit: Callable[..., object] = coordinator.submit
 
-    def submit_late(decide: object) -> object:
+    def submit_late(*request: object) -> object:
         slow.append(AppendRequest(appends=items))
-        return submit(decide)
+        return submit(*request)
 
     coordinator.submit = submit_late  # type: ignore[method-assign, assignment]
     report = vacuum(coordinator, dry_run=False)

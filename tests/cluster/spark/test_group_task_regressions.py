@@ -79,6 +79,43 @@ def test_a_job_does_not_wait_for_records_that_were_deleted_before_a_task_had_the
     assert len(values(tmp_path, subscribe="out")) == 20 - before
 
 
+@pytest.mark.parametrize("is_recreated", [False, True])
+@pytest.mark.parametrize("more", [0, 3])
+def test_a_job_does_not_wait_for_records_that_its_reset_skips(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_recreated: bool, more: int
+) -> None:
+    """The committed offset has fallen out of the log since the job began, or its topic was created again."""
+    log = filled(tmp_path)
+    offsets = {("orders", 0): 3, ("orders", 1): 10}
+    log.submit(partial(commit_group_offsets, commit=GroupCommit(group="g", offsets=offsets)))
+    calls: list[tuple[int, int]] = []
+    task = ConsumeTask(
+        settings(tmp_path, log, reset="latest"), lambda _, at: calls.append((at.partition, at.start_offset)), 0
+    )
+    if is_recreated:
+        delete_topic(log, "orders")
+        log.create_topic("orders", 2)
+    else:
+        log.submit(partial(delete_records, offsets={("orders", 0): 5}))
+    write_rows(tmp_path, DDL, [{"value": str(n), "partition": 0} for n in range(more)], topic="orders")
+    log.refresh()
+    looks, refresh = [0], log.refresh
+
+    def looked() -> State:
+        looks[0] += 1
+        assert looks[0] < 20, "it waits for records that it does not read"
+        return refresh()
+
+    monkeypatch.setattr(log, "refresh", looked)
+    task.run()
+    assert calls == []
+    found = committed(log)
+    if not is_recreated:
+        assert found == {0: 10 + more, 1: 10}
+    elif more:
+        assert found[0] == more
+
+
 def test_a_job_does_not_wait_for_ends_that_a_recreated_topic_may_never_reach(tmp_path: Path) -> None:
     log = filled(tmp_path)
     ends = {TopicPartition("orders", 0): 10}
@@ -199,10 +236,12 @@ def test_nothing_is_skipped_where_a_group_that_starts_at_the_end_has_committed_n
 
     def process(records: pa.RecordBatch, context: ConsumeContext) -> None:
         seen.extend(records.column("value").to_pylist())
+        raise ZeroDivisionError("it has read")
 
-    task = ConsumeTask(settings(tmp_path, root.log, reset="latest"), process, 0)
+    task = ConsumeTask(settings(tmp_path, root.log, reset="latest", ends=None), process, 0)
     monkeypatch.setattr(root.log, "refresh", restored)
-    task.run()
+    with pytest.raises(ZeroDivisionError):
+        task.run()
     assert root.restored
     assert seen == [b"base%d" % number for number in range(10)]
 

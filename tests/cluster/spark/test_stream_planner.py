@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,28 @@ from typing import Any
 import pytest
 
 from sparklog.clock import ManualClock
-from sparklog.coordinator import shared_cluster
+from sparklog.coordinator import Coordinator, create_cluster, kept_reading, open_cluster, shared_cluster
 from sparklog.coordinator.shared import forget_shared
 from sparklog.coordinator.topic_deletion import delete_topic
-from sparklog.errors import DataLossError, InvalidOptionError, InvalidRequestError, UnknownTopicOrPartitionError
+from sparklog.errors import (
+    DataLossError,
+    InvalidOptionError,
+    InvalidRequestError,
+    StorageError,
+    UnknownTopicOrPartitionError,
+)
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.protocol.decide.topics import alter_configs, create_partitions
+from sparklog.protocol.state import State
 from sparklog.spark.source.rows import read_schema
 from sparklog.spark.source.source import SparklogDataSource
 from sparklog.spark.stream.options import stream_options
 from sparklog.spark.stream.reader import SparklogStreamReader
 from sparklog.spark.versions.api import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from sparklog.store.local import LocalStore
+from sparklog.store.memory import MemoryStore
+from sparklog.testing.faulty_store import Call, FaultyStore
+from tests.cluster.client.consumers import until
 from tests.cluster.client.test_producer_restored_roots import pass_by
 from tests.cluster.log.test_replaced_root import restore, take_snapshot
 from tests.cluster.spark.helpers import across, cluster, write_rows
@@ -463,9 +474,112 @@ def test_a_planner_that_was_suspended_meanwhile_is_not_continued(tmp_path: Path)
     job.latestOffset(end, ALL)
     jumps = shared_cluster(str(tmp_path)).log.unlinked_jumps
     pass_by(LocalStore(str(tmp_path)))
-    with pytest.raises(DataLossError, match="commits were removed before this query had read them"):
+    with pytest.raises(DataLossError, match="commits were removed before this query had read them") as caught:
         job.latestOffset(end, ALL)
+    assert "records were lost" not in str(caught.value)
+    assert "start the query again" in str(caught.value)
     assert shared_cluster(str(tmp_path)).log.unlinked_jumps == jumps + 1
+    assert reader(tmp_path).latestOffset(end, ALL) == end
+
+
+def test_a_planner_reads_the_log_between_triggers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may be further apart than commits are kept."""
+    log = cluster(tmp_path, orders=1, t=1)
+    log.submit(partial(alter_configs, topic="", changes={"metadata.max.retention.ms": "600000"}))
+    produce(tmp_path, "orders", 4)
+    monkeypatch.setattr(kept_reading, "SECONDS", 0.01)
+    job = reader(tmp_path)
+    end = job.latestOffset(job.initialOffset(), ALL)
+    job.latestOffset(end, ALL)
+    produce(tmp_path, "orders", 3)
+    ours = shared_cluster(str(tmp_path))
+
+    class PlannersThread(Coordinator):
+        """Reads as soon as the planner's thread has read."""
+
+        def __init__(self) -> None:
+            pass
+
+        def refresh(self) -> State:
+            newest = open_cluster(str(tmp_path)).state.version
+            until(lambda: ours.state.version >= newest)
+            return ours.state
+
+    pass_by(LocalStore(str(tmp_path)), PlannersThread())
+    later = job.latestOffset(end, ALL)
+    assert read(job, end, later) == [("orders", 0, offset) for offset in (4, 5, 6)]
+    assert ours.log.unlinked_jumps == 0
+    job.stop()
+
+
+def test_reading_between_triggers_outlives_errors_and_ends_with_the_query(caplog: pytest.LogCaptureFixture) -> None:
+    clock, store = ManualClock(), FaultyStore(MemoryStore("planner"))
+    others = create_cluster(MemoryStore("planner"))
+    ours = open_cluster(store, clock=clock)
+    seen: list[bool] = []
+
+    def wait(seconds: float) -> bool:
+        assert 0 < seconds <= 60 / 2
+        clock.advance(seconds)
+        seen.append(ours.state.version == others.state.version)
+        others.create_topic(f"t{len(seen)}")
+        store.before = fail if len(seen) in (2, 3) else None
+        return len(seen) == 6
+
+    def fail(step: int, call: Call) -> None:
+        raise (StorageError("the disk is gone") if len(seen) == 2 else ZeroDivisionError())
+
+    with caplog.at_level(logging.INFO):
+        kept_reading.read_until(ours, wait)
+    assert seen == [True, True, False, False, True, True]
+    assert "the disk is gone" in caplog.text
+
+
+def test_planners_of_one_process_share_the_reading() -> None:
+    clock, store = ManualClock(), FaultyStore(MemoryStore("planners"))
+    create_cluster(MemoryStore("planners"))
+    ours, requests = open_cluster(store, clock=clock), list[int]()
+
+    def wait(seconds: float) -> bool:
+        requests.append(len(store.calls))
+        clock.advance(seconds)
+        if len(requests) == 2:
+            assert ours.claim_check(seconds / 2)  # another one reads
+        return len(requests) == 4
+
+    kept_reading.read_until(ours, wait)
+    assert requests[1] > requests[0]
+    assert requests[2] == requests[1]
+    assert requests[3] > requests[2]
+
+
+@pytest.mark.parametrize("how", ["stopped", "dropped"])
+def test_the_thread_of_a_planner_ends_with_it(tmp_path: Path, how: str) -> None:
+    cluster(tmp_path, orders=1)
+    before = set(threading.enumerate())
+    job = reader(tmp_path)
+    job.initialOffset()
+    (thread,) = set(threading.enumerate()) - before
+    assert thread.daemon
+    if how == "stopped":
+        job.stop()
+        job.stop()
+    else:
+        del job
+    thread.join(30)
+    assert not thread.is_alive()
+    reader(tmp_path).stop()  # has not planned anything
+
+
+def test_a_planner_without_a_thread_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    cluster(tmp_path, orders=1)
+    produce(tmp_path, "orders", 4)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    job = reader(tmp_path)
+    assert positions(job.latestOffset(job.initialOffset(), ALL)) == {"orders": {"0": 4}}
 
 
 def test_commits_that_add_no_records_make_no_batch(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from sparklog.errors import DataLossError, InvalidRequestError
 from sparklog.spark.stream.lag_listener import find_lag
 from sparklog.spark.stream.offsets import (
     Loss,
+    OtherHistory,
     PartitionLog,
     PlannedAt,
     StreamOffsets,
@@ -72,10 +73,11 @@ def test_offsets_of_another_history_are_a_loss_of_what_is_before_them() -> None:
     start = offsets({A0: 5, A1: 3, B0: 9})
     found = logs(a0=("id-a", 0, 9), a1=("id-a", 3, 3), b0=("id-b", 0, 7))
     assert find_starts(start, found)[1] == [Loss(B0, 7, 9, "the log ends at 7 and was longer before")]
-    starts, losses = find_starts(start, found, "restored")
+    starts, losses = find_starts(start, found, OtherHistory("restored", True))
     assert starts == {A0: 5, A1: 3, B0: 7}
     assert losses == [Loss(A0, 0, 5, "restored"), Loss(B0, 7, 9, "the log ends at 7 and was longer before")]
-    ranges, losses = find_batch_ranges(offsets({A0: 2, A1: 3}), offsets({A0: 5, A1: 3}), found, "restored")
+    restored = OtherHistory("restored", True)
+    ranges, losses = find_batch_ranges(offsets({A0: 2, A1: 3}), offsets({A0: 5, A1: 3}), found, restored)
     assert (ranges, losses) == ([OffsetRange("a", 0, 2, 5)], [Loss(A0, 2, 5, "restored")])
 
 
@@ -181,6 +183,19 @@ def test_the_error_for_losses_names_the_lost_ranges() -> None:
         raise_losses([Loss(A0, 5, 7, "gone")])
     assert (failed.value.topic, failed.value.partition, failed.value.offset) == ("a", 0, 5)
     assert describe_losses([Loss(A0, n, None, "gone") for n in range(25)]).endswith("and 5 more partitions")
+
+
+def test_a_loss_that_is_not_certain_is_not_called_one() -> None:
+    certain, possible = Loss(A0, 3, 5, "gone"), Loss(A1, 0, 9, "removed", is_certain=False)
+    assert describe_losses([possible]) == (
+        "it is not known whether records were replaced by others: a-1 from offset 0 to 9: removed"
+    )
+    assert describe_losses([possible, certain]).startswith("records were lost: a-0 from offset 3 to 5: gone; it is not")
+    with pytest.raises(DataLossError, match="If the root was not restored, start the query again"):
+        raise_losses([possible])
+    with pytest.raises(DataLossError, match="Restore the records") as caught:
+        raise_losses([possible, certain])
+    assert (caught.value.partition, caught.value.offset) == (0, 3)
 
 
 def test_a_batch_reads_the_records_between_its_offsets() -> None:

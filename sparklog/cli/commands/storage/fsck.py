@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
     _print(options, check.report)
     if options.keep_report:
         _keep(check, time_ms, clock.monotonic() - began)
-    return 0 if check.report.clean else 1
+    return 0 if check.report.clean and not any(repair.why_not for repair in check.report.repairs) else 1
 
 
 def _keep(check: Check, time_ms: int, seconds: float) -> None:
