@@ -41,7 +41,7 @@ from sparklog.log.layout import (
 )
 from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.checkpoint_checks import Checkpoints, KeptCheckpoint
-from sparklog.maintenance.fsck.kinds import ERROR, INFO, Finding, Repair
+from sparklog.maintenance.fsck.kinds import ERROR, Finding, Repair
 from sparklog.maintenance.fsck.log_end import CHANGED_LOG, LogUntil, find_beyond, keep_copies, keep_replaced, take_out
 from sparklog.maintenance.fsck.metadata_checks import Metadata, check_metadata, read_commit
 from sparklog.protocol.commit_bytes import decode_actions, decode_commit
@@ -49,6 +49,14 @@ from sparklog.protocol.commits import GENESIS_DIGEST, Commit, commit_key
 from sparklog.protocol.segments import SegmentEvent
 from sparklog.store.base import Store
 
+_DAMAGE = {
+    kinds.DAMAGED_COMMIT,
+    kinds.MISSING_COMMIT,
+    kinds.BROKEN_CHAIN,
+    kinds.LOST_HISTORY,
+    kinds.COMMITS_BEYOND_THE_END,
+}
+"""Findings about the commits themselves: at each of them the log can be ended."""
 _CHANGED = "another process changed this commit in the meantime"
 _NO_STATE = "the state of the newest commit is not known without it"
 
@@ -219,22 +227,27 @@ def end_log_at(store: Store, end: int, dry_run: bool = False) -> Iterator[Repair
     For a root that was restored to an older state, and has commits of two histories. Raises StorageError.
     """
     found = find_beyond(store, end + 1)
-    is_damaged = any(
-        finding.version > end and (finding.severity != INFO or finding.kind == kinds.COMMITS_BEYOND_THE_END)
-        for finding in check_metadata(store).findings
-    )
+    ends = _ends_before_damage(check_metadata(store).findings)
     metadata = check_metadata(cast(Store, LogUntil(store, end)))
     errors = [finding.message for finding in metadata.findings if finding.severity == ERROR]
     if read_boundary(store) > end:
         why = f"commits up to {read_boundary(store)} were removed, so it cannot end at {end}"
     elif metadata.newer or errors or metadata.state.version != end:
         why = f"the state of version {end} is not known: {(errors or ['it does not exist'])[0]}"
-    elif not is_damaged:
-        why = f"nothing is damaged after version {end}, so that the commits there are acknowledged writes"
+    elif end not in ends:
+        last = f"; the log can end at {', '.join(map(str, sorted(ends)))}" if ends else ""
+        why = f"commit {end + 1} is sound, and so an acknowledged write{last}"
     else:
         yield from take_out(store, end, end + 1, found, lambda: _ends_there(store, metadata), dry_run)
         return
     yield _repair("not ended", COMMITS, dry_run, why)
+
+
+def _ends_before_damage(findings: Sequence[Finding]) -> set[int]:
+    """Return the versions after which the log is damaged. Of two commits that do not fit, either may be wrong."""
+    damage = [finding for finding in findings if finding.kind in _DAMAGE]
+    forks = [finding.version for finding in damage if finding.kind == kinds.BROKEN_CHAIN]
+    return {finding.version - 1 for finding in damage}.union(forks)
 
 
 def _restore_commit(store: Store, version: int, metadata: Metadata, mirrors: Sequence[Store], dry_run: bool) -> Repair:

@@ -265,14 +265,30 @@ def test_the_log_can_end_only_where_its_state_is_known(cluster: DamagedCluster, 
 
 def test_a_sound_log_is_not_cut(cluster: DamagedCluster, capsys: pytest.CaptureFixture[str]) -> None:
     """A mistyped number must not cost acknowledged records."""
-    for _ in range(3):
+    for _ in range(6):
         cluster.append()
     before = cluster.values()
     command = ["fsck", "--bootstrap-server", str(cluster.root), "--repair", "--end-at", "4"]
     assert main(command) == 1
-    assert "nothing is damaged after version 4" in capsys.readouterr().out
+    assert "commit 5 is sound" in capsys.readouterr().out
     assert cluster.values() == before
     assert main(["fsck", "--bootstrap-server", str(cluster.root)]) == 0
+    newest = max((cluster.root / "meta/commits").iterdir())
+    newest.write_bytes(b"?")
+    assert main(command) == 1
+    assert f"the log can end at {int(newest.stem) - 1}" in capsys.readouterr().out
+    assert newest.exists()
+
+
+def test_a_damaged_checkpoint_is_no_reason_to_cut_the_log(cluster: DamagedCluster) -> None:
+    cluster.reopened().log.write_checkpoint()
+    cluster.append()
+    before = cluster.values()
+    [heads] = (cluster.root / "meta/checkpoints").glob("*.heads")
+    heads.write_bytes(b"?")
+    report = repaired(cluster, end_at=4)
+    assert "is sound" in report.repairs[0].why_not
+    assert cluster.values() == before
 
 
 # -- a checkpoint covers the missing commits
