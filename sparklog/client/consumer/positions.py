@@ -77,6 +77,8 @@ class Positions:
         self.stale = False
         self.are_read_again = False
         """Whether positions were dropped that are read again from the group's offsets, without an error."""
+        self._left = list[str]()
+        """Positions that were dropped, which an error has to tell."""
 
     @property
     def _history(self) -> int:
@@ -86,28 +88,39 @@ class Positions:
     def leave_history(self) -> None:
         """Drop the positions that were found in a history that the log has left: other records may have those offsets
         in a root that was restored from a copy meanwhile. They are read from the group's offset again; without one,
-        ``update`` raises RootReplacedError until the caller seeks."""
-        history, state, again = self._history, self._coordinator.state, list[str]()
+        ``update`` raises RootReplacedError until the caller seeks.
+
+        No position goes back in silence: a member of a group reads again as another one (``are_read_again``), and who
+        is none, or has to seek in a partition, gets RootReplacedError once.
+        """
+        history, state = self._history, self._coordinator.state
         left = {
             at: self.committed(at.topic_partition, state) is not None
             for at in self._subscription.positions.values()
             if at.position is not None and at.history not in (None, history)
         }
-        if left and all(left.values()):
-            self.are_read_again = True  # first, for an interrupt in between
+        again = [f"{at.topic_partition} (was at {at.position})" for at, has_committed in left.items() if has_committed]
+        if again and len(again) == len(left) and self._subscription.automatic:  # noted first, for an interrupt
+            self.are_read_again = True
+        elif again:
+            self._left += again
         for at, has_committed in left.items():
-            if has_committed:
-                again.append(f"{at.topic_partition} (was at {at.position})")
-            self.stale = True  # as above
+            self.stale = True
             at.move(None, "" if has_committed else _LEFT_HISTORY)
             at.committed = None
             self._read_ahead.forget(at.topic_partition)
+        what = (
+            f"commits of {self._coordinator.store.root} were removed before this consumer had read them: it may have "
+            "been restored from a copy, with other records at these offsets"
+        )
         if again:
-            logger.warning(
-                "commits of %s were removed before this consumer had read them: it may have been restored from a copy, "
-                "with other records at these offsets; reading from the group's committed offsets again: %s",
-                self._coordinator.store.root,
-                ", ".join(again[:_MOST_SHOWN]),
+            positions = ", ".join(again[:_MOST_SHOWN])
+            logger.warning("%s; reading from the group's committed offsets again: %s", what, positions)
+        if self._left:
+            positions, self._left = ", ".join(self._left[:_MOST_SHOWN]), []
+            raise RootReplacedError(
+                f"{what}. The next poll reads from the group's committed offsets again: {positions}; drop what was "
+                "read since"
             )
 
     def update(self, seconds: float) -> None:

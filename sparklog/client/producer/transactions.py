@@ -27,6 +27,7 @@ from __future__ import annotations
 import copy
 import logging
 import threading
+import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,6 +40,7 @@ from sparklog.client.producer.in_flight import PartitionBatches, batches_of
 from sparklog.client.producer.sender_base import SEQUENCES, SenderBase, unwritten_by_topic
 from sparklog.client.producer.takeover import Takeover
 from sparklog.config.cluster_configs import ClusterConfig
+from sparklog.coordinator.kept_reading import start_reading
 from sparklog.errors import (
     IllegalStateError,
     IndeterminateCommitError,
@@ -135,6 +137,7 @@ class Transactions(SenderBase):
         self._unreported = ""
         """The step that ended a transaction without its caller having learnt that: it was interrupted or timed out."""
         self._transaction = _Transaction()
+        self._reading_ended = threading.Event()
         self._enter(UNINITIALIZED)
         self._accumulator.make_room = self.write
         self._accumulator.in_transaction = True
@@ -182,6 +185,9 @@ class Transactions(SenderBase):
         self._check("init_transactions")
         if self._identity is None:
             self._identify("init_transactions()")
+            # A transaction may be open for longer than commits are kept, while the program computes.
+            self._reading_ended = start_reading(self._coordinator)
+            weakref.finalize(self, self._reading_ended.set)
         self._enter(READY)
 
     def _identify(self, what: str) -> None:
@@ -351,6 +357,7 @@ class Transactions(SenderBase):
             else:
                 self._step(drop, "close()", seconds)
         finally:
+            self._reading_ended.set()
             self._calls.end()
 
     def _close(self, error: BaseException) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from sparklog.errors import (
     TransactionAbortedError,
     UnlinkedHistoryError,
 )
+from sparklog.protocol.decide.topics import create_partitions
 from sparklog.types import OffsetAndMetadata, TopicPartition
 from tests.cluster.client.consumers import until
 from tests.cluster.client.test_fetcher import read_ahead
@@ -85,6 +87,12 @@ class Restored:
                 break
         return values
 
+    def learn_of_loss(self, subscribe: bool = False) -> None:
+        """A member of a group becomes another one, and its listener is told; any other consumer gets an error once."""
+        if not subscribe:
+            with pytest.raises(RootReplacedError, match=r"t-0 \(was at \d\); drop what was read since"):
+                self.read(1)
+
     def committed(self) -> int:
         at = open_cluster(self.store).state.committed("g", *T0)
         assert at is not None
@@ -108,6 +116,7 @@ def test_a_member_of_a_group_reads_again_from_the_committed_offset(
     subscribe: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     with restored(subscribe, group_id="g") as scene, caplog.at_level(logging.WARNING):
+        scene.learn_of_loss(subscribe)
         assert scene.read(len(NEW)) == NEW
         assert scene.coordinator.log.unlinked_jumps == 1
         scene.consumer.commit()
@@ -118,6 +127,7 @@ def test_a_member_of_a_group_reads_again_from_the_committed_offset(
 @pytest.mark.parametrize("subscribe", [False, True])
 def test_an_iteration_reads_again_from_the_committed_offset(subscribe: bool) -> None:
     with restored(subscribe, group_id="g") as scene:
+        scene.learn_of_loss(subscribe)
         assert [next(scene.consumer).value for _ in NEW] == NEW
 
 
@@ -198,6 +208,7 @@ def test_no_position_of_before_is_committed(subscribe: bool, given: bool) -> Non
         outcomes: list[object] = []
         future = scene.consumer.commit_async(offsets, lambda _, outcome: outcomes.append(outcome))
         assert future.wait(30)
+        scene.learn_of_loss(subscribe)
         assert scene.read(len(NEW)) == NEW
         assert [type(outcome) for outcome in outcomes] == [CommitFailedError]
         assert scene.committed() == 2
@@ -210,6 +221,7 @@ def test_a_commit_that_waits_is_decided_as_of_when_it_was_asked_for() -> None:
     with scene.coordinator.log.held:  # the commit waits here
         scene.consumer.commit_async(None, lambda _, outcome: outcomes.append(outcome))
         scene.restore()
+    scene.learn_of_loss()
     assert scene.read(len(NEW)) == NEW
     assert [type(outcome) for outcome in outcomes] == [CommitFailedError]
     assert scene.committed() == 2
@@ -239,6 +251,7 @@ def test_a_seek_to_an_offset_of_before_is_dropped_and_one_that_was_looked_up_is_
     with restored(group_id="g") as scene:
         scene.coordinator.refresh()  # as by the fetch thread
         scene.consumer.seek(T0, 4)
+        scene.learn_of_loss()
         assert scene.read(len(NEW)) == NEW
     with restored(group_id="g") as scene:
         scene.consumer.seek(T0, scene.consumer.end_offsets([T0])[T0] - 1)
@@ -325,4 +338,23 @@ def test_a_member_that_reads_again_is_another_one_and_its_listener_is_told(ask_f
         with pytest.raises(SparklogError):
             producer.commit_transaction()
         producer.abort_transaction()
+    scene.consumer.close(autocommit=False)
+
+
+def test_no_position_goes_back_in_silence_where_another_one_has_to_be_sought() -> None:
+    """Of two partitions one has nothing that the group could commit, as the empty ones of a topic."""
+    scene = Restored(group_id="g")
+    open_cluster(scene.store).submit(partial(create_partitions, topic="t", total=2))
+    scene.consumer.subscribe(["t"])
+    assert scene.read(2) == [b"base0", b"base1"]
+    scene.consumer.commit({T0: OffsetAndMetadata(2)})
+    scene.snapshot = take_snapshot(scene.store)
+    scene.write(*OLD)
+    assert scene.read(3) == OLD
+    scene.restore()
+    scene.learn_of_loss()
+    with pytest.raises(RootReplacedError, match=r"t-1.*seek"):
+        scene.read(1)
+    scene.consumer.seek_to_beginning(TopicPartition("t", 1))
+    assert scene.read(len(NEW)) == NEW
     scene.consumer.close(autocommit=False)

@@ -13,14 +13,16 @@ import pytest
 
 from sparklog.client.producer.producer import Producer
 from sparklog.clock import ManualClock
-from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.coordinator import Coordinator, create_cluster, kept_reading, open_cluster
 from sparklog.errors import IndeterminateCommitError, ProducerFencedError, TransactionAbortedError
 from sparklog.log.commits import cleanup
 from sparklog.log.layout import read_boundary
 from sparklog.protocol.decide.topics import alter_configs
+from sparklog.protocol.state import State
 from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import LOST_ANSWER, Call, FaultyStore
+from tests.cluster.client.consumers import until
 from tests.cluster.client.test_transactions_regressions import values
 from tests.cluster.log.test_replaced_root import restore, take_snapshot
 
@@ -62,6 +64,18 @@ def pass_by(store: Store, *readers: Coordinator) -> None:
     others.log.write_checkpoint()
     cleanup.clean_up(store, ManualClock(int(time.time() * 1000) + 3_600_000), others.state.configs)
     assert read_boundary(store) > 50
+
+
+class ReadInBackground(Coordinator):
+    """Reads as soon as a background thread has read for this coordinator."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._shared = coordinator
+
+    def refresh(self) -> State:
+        newest = open_cluster(self._shared.store).state.version
+        until(lambda: self._shared.state.version >= newest)
+        return self._shared.state
 
 
 class UnknownOutcome(FaultyStore):
@@ -230,3 +244,18 @@ def test_an_idle_transactional_producer_does_not_fence_its_newer_instance() -> N
     for producer in (older, newer):
         producer.close()
     assert values(open_cluster(store), "t") == [b"0", b"1"]
+
+
+def test_a_transaction_may_be_open_for_longer_than_commits_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_reading, "SECONDS", 0.01)
+    store, _ = cluster_with_topic()
+    cluster = open_cluster(store)
+    with new_producer(cluster, transactional_id="x", transaction_timeout_ms=900_000) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        send(producer, b"early")
+        pass_by(store, ReadInBackground(cluster))
+        send(producer, b"late")
+        producer.commit_transaction()
+    assert cluster.log.unlinked_jumps == 0
+    assert open_cluster(store).state.partition("t", 0).log_end_offset >= 2

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sparklog.clock import ManualClock
-from sparklog.coordinator import Coordinator, create_cluster, kept_reading, open_cluster, shared_cluster
+from sparklog.coordinator import create_cluster, kept_reading, open_cluster, shared_cluster
 from sparklog.coordinator.shared import forget_shared
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
@@ -23,7 +23,6 @@ from sparklog.errors import (
 )
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.protocol.decide.topics import alter_configs, create_partitions
-from sparklog.protocol.state import State
 from sparklog.spark.source.rows import read_schema
 from sparklog.spark.source.source import SparklogDataSource
 from sparklog.spark.stream.options import stream_options
@@ -32,8 +31,7 @@ from sparklog.spark.versions.api import ReadAllAvailable, ReadMaxRows, ReadMinRo
 from sparklog.store.local import LocalStore
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
-from tests.cluster.client.consumers import until
-from tests.cluster.client.test_producer_restored_roots import pass_by
+from tests.cluster.client.test_producer_restored_roots import ReadInBackground, pass_by
 from tests.cluster.log.test_replaced_root import restore, take_snapshot
 from tests.cluster.spark.helpers import across, cluster, write_rows
 
@@ -493,19 +491,7 @@ def test_a_planner_reads_the_log_between_triggers(tmp_path: Path, monkeypatch: p
     job.latestOffset(end, ALL)
     produce(tmp_path, "orders", 3)
     ours = shared_cluster(str(tmp_path))
-
-    class PlannersThread(Coordinator):
-        """Reads as soon as the planner's thread has read."""
-
-        def __init__(self) -> None:
-            pass
-
-        def refresh(self) -> State:
-            newest = open_cluster(str(tmp_path)).state.version
-            until(lambda: ours.state.version >= newest)
-            return ours.state
-
-    pass_by(LocalStore(str(tmp_path)), PlannersThread())
+    pass_by(LocalStore(str(tmp_path)), ReadInBackground(ours))
     later = job.latestOffset(end, ALL)
     assert read(job, end, later) == [("orders", 0, offset) for offset in (4, 5, 6)]
     assert ours.log.unlinked_jumps == 0
