@@ -26,7 +26,7 @@ from sparklog.coordinator.health import TRIAL_KEY
 from sparklog.coordinator.location_files import look_at
 from sparklog.coordinator.one_history import in_one_history
 from sparklog.coordinator.ownership import check_claimable, claim_quietly, examine_owner, own_again
-from sparklog.coordinator.removals import forget_removals, may_be_a_removals
+from sparklog.coordinator.removals import forget_removals, may_have_removal
 from sparklog.errors import (
     BrokerNotAvailableError,
     DuplicateBrokerRegistrationError,
@@ -247,12 +247,10 @@ def cordon_broker(coordinator: Coordinator, broker: int, cordoned: bool = True) 
     Raises BrokerIdNotRegisteredError."""
     while True:
         is_change = coordinator.submit(lambda state: decide_brokers.cordon(state, broker, cordoned))
-        if is_change or not cordoned:
+        if may_have_removal(coordinator.store, broker):  # it may be suspended, and find its own state again later
+            coordinator.submit(partial(decide_brokers.stop_removal, broker=broker, cordoned=cordoned))
             break
-        if may_be_a_removals(coordinator.store, broker):
-            coordinator.submit(partial(decide_brokers.keep_cordon, broker=broker))
-            break
-        if decide_brokers.find_broker(coordinator.refresh(), broker).cordoned:  # else a removal has just lifted it
+        if decide_brokers.find_broker(coordinator.refresh(), broker).cordoned == cordoned:  # else it has just ended
             break
     forget_removals(coordinator.store, broker)  # after it: a removal that ends meanwhile finds what was committed
     return is_change

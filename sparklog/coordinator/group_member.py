@@ -172,6 +172,11 @@ class GroupMember:
         return self._joined
 
     @property
+    def is_listed(self) -> bool:
+        """Whether the group has this member, as far as this process has read."""
+        return self._member_id in self._group_state(self.coordinator.state).members
+
+    @property
     def assignor(self) -> str:
         """The group's assignor, as far as this process has read."""
         return self._group_state(self.coordinator.state).assignor

@@ -57,8 +57,8 @@ def note_begin(root: Store, broker: int, name: str) -> str:
     return key
 
 
-def may_be_a_removals(root: Store, broker: int) -> bool:
-    """Return whether the cordon of a broker may be that of a removal, which would lift it. Raises StorageError."""
+def may_have_removal(root: Store, broker: int) -> bool:
+    """Return whether a removal may have cordoned a broker, and may lift that. Raises StorageError."""
     return any(_all_of(root, broker))
 
 

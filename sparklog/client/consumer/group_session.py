@@ -218,6 +218,8 @@ class GroupSession:
         Raises KafkaTimeoutError after ``seconds``; ``update`` then continues with it.
         """
         self._forget_last()
+        if not self._member.is_listed:  # removed, or replaced under its instance id: ``update`` finds that out
+            return
         until = self._clock.monotonic() + seconds
         self._take_step(partial(self._member.leave, reason), f"leaving, since {reason}", until)
 

@@ -124,12 +124,12 @@ def cordon(state: State, broker: int, cordoned: bool) -> Decision[bool]:
     return Decision([ChangeBroker(broker=broker, cordoned=cordoned)], True)
 
 
-def keep_cordon(state: State, broker: int) -> Decision[None]:
-    """Cordon a broker that a removal of surplus copies may have cordoned, which then stops, and does not lift it.
+def stop_removal(state: State, broker: int, cordoned: bool) -> Decision[None]:
+    """Cordon a broker or lift that, where a removal of surplus copies may have cordoned it: that one stops for good.
 
     As the removal's, this commit makes worthless what was known of files there. Raises BrokerIdNotRegisteredError."""
     find_broker(state, broker)
-    return Decision([ChangeBroker(broker=broker, lost_files=True, cordoned=True)], None)
+    return Decision([ChangeBroker(broker=broker, lost_files=True, cordoned=cordoned)], None)
 
 
 def move_broker(state: State, broker: int, url: str, root: str, real: Mapping[str, str] = NO_LINKS) -> Decision[bool]:

@@ -20,6 +20,7 @@ from sparklog.coordinator import open_cluster
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
     CommitFailedError,
+    FencedInstanceIdError,
     RootReplacedError,
     SparklogError,
     TransactionAbortedError,
@@ -357,4 +358,20 @@ def test_no_position_goes_back_in_silence_where_another_one_has_to_be_sought() -
         scene.read(1)
     scene.consumer.seek_to_beginning(TopicPartition("t", 1))
     assert scene.read(len(NEW)) == NEW
+    scene.consumer.close(autocommit=False)
+
+
+def test_a_static_member_that_was_replaced_while_it_was_suspended_is_fenced() -> None:
+    """Also if the commits that tell so were removed before it could read them."""
+    scene = Restored(group_id="g", group_instance_id="node-1")
+    scene.begin(subscribe=True)
+    with scene.coordinator.log.held:
+        replacement = Consumer("t", cluster=open_cluster(scene.store), group_id="g", group_instance_id="node-1")
+        until(lambda: replacement.poll(timeout_ms=100) is not None and replacement.assignment() == {T0})
+        pass_by(scene.store)
+    with pytest.raises(FencedInstanceIdError):
+        scene.read(1)
+    replacement.poll(timeout_ms=100)
+    assert replacement.assignment() == {T0}
+    replacement.close()
     scene.consumer.close(autocommit=False)

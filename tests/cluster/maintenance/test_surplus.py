@@ -153,6 +153,31 @@ def test_an_operators_cordon_outlasts_the_removal_during_which_it_was_set(tmp_pa
     assert list(replicas.cluster.store.list(REMOVALS)) == []
 
 
+def test_a_removal_that_an_operator_has_stopped_does_not_go_on_once_the_broker_is_cordoned_again(
+    tmp_path: Path,
+) -> None:
+    replicas = moved(tmp_path)
+    operator = open_cluster(replicas.cluster.store.root)
+    lists: list[int] = []
+    changes: list[bool] = []
+
+    def use_again(step: int, call: Call) -> None:
+        if call.operation != "list" or changes:
+            return
+        lists.append(step)
+        if len(lists) == 2:  # the removal has cordoned the broker, and looks for its files
+            changes.append(cordon_broker(operator, 1, False))
+            reassign(operator, {(TOPIC, 0): [1]}, InProcess())
+            changes.append(cordon_broker(operator, 1))
+
+    with substituted(FaultyStore(open_store(str(replicas.disk(1))), before=use_again)):
+        replicas.cluster.brokers.forget()
+        remove_surplus_replicas(replicas.cluster, 1)
+    assert changes == [True, True]
+    assert set(replicas.live_paths(0)) <= set(replicas.files(1))
+    assert replicas.cluster.refresh().brokers[1].cordoned
+
+
 def test_a_removal_that_ends_while_an_operator_cordons_its_broker_does_not_lift_that() -> None:
     ended: list[bool] = []
 

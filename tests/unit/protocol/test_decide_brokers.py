@@ -130,8 +130,9 @@ def test_a_cordoned_broker_keeps_its_replicas() -> None:
     assert state.brokers[1].cordoned
     assert orders(state).isr == (1, 2)
     assert decide_brokers.cordon(state, 1, True) == Decision([], False)
-    kept = after(state, decide_brokers.keep_cordon(state, 1))  # a removal of surplus copies does not lift it
-    assert (kept.brokers[1].cordoned, kept.brokers[1].lost_files_at) == (True, kept.version)
+    for cordoned in (True, False):
+        stopped = after(state, decide_brokers.stop_removal(state, 1, cordoned))
+        assert (stopped.brokers[1].cordoned, stopped.brokers[1].lost_files_at) == (cordoned, stopped.version)
     assert not after(state, decide_brokers.cordon(state, 1, False)).brokers[1].cordoned
 
 
