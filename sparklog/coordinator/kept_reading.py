@@ -10,7 +10,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
+from queue import Empty, SimpleQueue
 
 from sparklog.coordinator.coordinator import Coordinator
 
@@ -23,25 +25,30 @@ SECONDS = 30.0
 @contextmanager
 def keep_reading(coordinator: Coordinator) -> Iterator[None]:
     """Read the log every ``SECONDS`` within the block."""
-    ended = start_reading(coordinator)
+    end = start_reading(coordinator)
     try:
         yield
     finally:
-        ended.set()
+        end()
 
 
-def start_reading(coordinator: Coordinator) -> threading.Event:
-    """Read the log every ``SECONDS``, until the returned event is set, in a thread that nobody waits for. Without one,
+def start_reading(coordinator: Coordinator) -> Callable[[], None]:
+    """Read the log every ``SECONDS`` in a thread that nobody waits for; return what ends it. If none can be started,
     the log is read as often as its owner does."""
-    ended = threading.Event()
-    work = threading.Thread(
-        target=read_until, args=(coordinator, ended.wait), name="sparklog-kept-reading", daemon=True
-    )
+    ended: SimpleQueue[None] = SimpleQueue()  # no lock that an interrupt of ``end`` would leave held
+
+    def is_over(seconds: float) -> bool:
+        with suppress(Empty):
+            ended.get(timeout=seconds)
+            return True
+        return False
+
+    work = partial(read_until, coordinator, is_over)
     try:
-        work.start()
+        threading.Thread(target=work, name="sparklog-kept-reading", daemon=True).start()
     except RuntimeError as error:  # the process or its container has as many threads as it may have
         logger.warning("the log of %s is not read meanwhile: %s", coordinator.store.root, error)
-    return ended
+    return partial(ended.put, None)
 
 
 def read_until(coordinator: Coordinator, wait: Callable[[float], bool]) -> None:

@@ -18,11 +18,12 @@ import pytest
 from sparklog.client.admin.client import AdminClient
 from sparklog.client.admin.types import NewTopic
 from sparklog.client.consumer.consumer import Consumer
+from sparklog.client.consumer.subscription_state import ConsumerRebalanceListener
 from sparklog.client.producer.producer import Producer
 from sparklog.client.reader import LogReader
 from sparklog.client.scan import scan
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
-from sparklog.errors import InvalidTxnStateError
+from sparklog.errors import InvalidTxnStateError, KafkaError
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import SimulatedInterrupt
 from sparklog.testing.interrupts import count_points, interrupt
@@ -300,6 +301,50 @@ def poll(cluster: Coordinator) -> Iterator[Call]:
     finish_consumer(cluster, consumer, OLD[len(before) + len(got) :])
 
 
+class Batch(ConsumerRebalanceListener):
+    """Collects values over several polls, as of one transaction, and drops them with the partition."""
+
+    def __init__(self) -> None:
+        self.values: list[bytes | None] = []
+
+    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        self.values = [] if FIRST in revoked else self.values
+
+    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        pass
+
+
+def poll_in_rebalance(cluster: Coordinator) -> Iterator[Call]:
+    """The partition is revoked, and assigned to the same member again."""
+    batch = Batch()
+    group: dict[str, Any] = {"group_id": "g", "auto_offset_reset": "earliest", "enable_auto_commit": False}
+    consumer = Consumer(cluster=cluster, client_id="a", max_poll_records=3, **group)
+    other = Consumer(cluster=open_cluster(cluster.store), client_id="b", **group)
+    consumer.subscribe(["t"], listener=batch)
+
+    def poll(seconds: float = 0.5) -> None:
+        try:
+            for records in consumer.poll(seconds * 1000).values():
+                batch.values += [record.value for record in records]
+        except KafkaError:  # the listener was interrupted, says the consumer
+            batch.values.clear()
+
+    while not batch.values:
+        poll()
+    other.subscribe(["t"])
+    other.poll(100)
+    cluster.refresh()
+    yield poll
+    for _ in range(200):
+        if len(set(batch.values)) == len(OLD):
+            break
+        poll(0.1)
+        other.poll(0)
+    assert batch.values == OLD
+    consumer.close()
+    other.close()
+
+
 def iterate(cluster: Coordinator) -> Iterator[Call]:
     consumer = consumer_of(cluster)
     assert next(consumer).value == OLD[0]
@@ -386,6 +431,7 @@ SCENARIOS: dict[str, Scenario] = {
     "close in a transaction": close_in_transaction,
     "first poll": poll_first,
     "poll": poll,
+    "poll in a rebalance": poll_in_rebalance,
     "next": iterate,
     "next of a batch": iterate_in_batch,
     "commit": commit_offsets,

@@ -142,6 +142,10 @@ class GroupSession:
         self._step: _Step | None = None
         self._change: Change | None = None
         self._is_changing = False
+        self._untold: frozenset[TopicPartition] = frozenset()
+        """Partitions whose listener was about to be called, or was interrupted: that they are gone is said again."""
+        self._settled = -1
+        """The group's generation whose changes the subscription has."""
         self._pending: deque[Call[None]] = deque()
         self._due_callbacks: deque[tuple[Callback, Offsets, BaseException | None]] = deque()
 
@@ -202,6 +206,7 @@ class GroupSession:
                 self._apply_change(until)
                 self._metrics.record_sync(began)
                 continue
+            self._settled = member.generation
             self._is_changing = False
             if not self._subscription.automatic:  # the listener has called unsubscribe()
                 break
@@ -275,24 +280,32 @@ class GroupSession:
             try:
                 self._apply(change, until)
             except Exception:  # of the storage, which is for the caller; or of a signal's handler, in between
-                is_applied = self._subscription.positions.keys() == self._member.owned
+                is_applied = not self._untold and self._subscription.positions.keys() == self._member.owned
                 self._is_changing = self._subscription.automatic and not is_applied
                 raise
         self._is_changing = False
 
     def _apply_interrupted(self) -> None:
-        """Take the partitions of the member, after an interrupt in the middle of a change: it is reported only once."""
-        owned, positions = self._member.owned, self._subscription.positions
-        self._drop_partitions(frozenset(positions.keys() - owned))
-        added = owned - positions.keys()
-        if added and self._subscription.automatic:
-            self._subscription.add(added)
+        """After an interrupt in the middle of a change, which is reported only once: partitions may have been revoked
+        and assigned again, so all count as lost, and those of the member as assigned."""
+        positions = self._untold.union(self._subscription.positions)
+        group = self._coordinator.state.groups.get(self._config.group_id)
+        if positions != self._member.owned or group is None or group.generation != self._settled:
+            self._forget_last()
+            if positions:
+                try:
+                    self._call_listener("on_partitions_lost", positions)
+                finally:
+                    self._drop_partitions(positions)
+            owned = self._member.owned
+            if owned and self._subscription.automatic:
+                self._subscription.add(owned)
+                self._call_listener("on_partitions_assigned", owned)
         self._is_changing = False
-        if added:
-            self._call_listener("on_partitions_assigned", added)
 
     def _apply(self, change: Change, until: float) -> None:
         if change.lost:
+            self._untold = change.lost
             self._forget_last()
             try:
                 self._call_listener("on_partitions_lost", change.lost)
@@ -310,6 +323,7 @@ class GroupSession:
         changed = self.changed_offsets(change.revoked) if self._config.auto_commit else {}
         last = self.prepare(changed)
         before = {partition: self._subscription.positions[partition].committed for partition in changed}
+        self._untold = change.revoked
         try:
             if change.revoked:
                 self._call_listener("on_partitions_revoked", change.revoked)
@@ -363,15 +377,23 @@ class GroupSession:
         if called is None and method == "on_partitions_lost":
             called = getattr(listener, "on_partitions_revoked", None)
         if called is None or method in self._calling:
+            self._note_told(method)
             return
-        self._calling.append(method)
         try:
+            self._calling.append(method)
             run_to_end(called(set(partitions)), self._thread_guard)
+            self._note_told(method)
         except Exception as error:
+            self._note_told(method)
             logger.exception("%s of the listener of group %s failed", method, self._config.group_id)
             self._listener_error = self._listener_error or error
         finally:
-            self._calling.remove(method)
+            if method in self._calling:  # not if it was interrupted before
+                self._calling.remove(method)
+
+    def _note_told(self, method: str) -> None:
+        if method != "on_partitions_assigned":
+            self._untold = frozenset()
 
     def raise_listener_error(self) -> None:
         """Raise KafkaError if the listener failed: once, at the end of the rebalance."""

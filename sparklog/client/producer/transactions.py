@@ -137,7 +137,7 @@ class Transactions(SenderBase):
         self._unreported = ""
         """The step that ended a transaction without its caller having learnt that: it was interrupted or timed out."""
         self._transaction = _Transaction()
-        self._reading_ended = threading.Event()
+        self._end_reading: Callable[[], None] | None = None
         self._enter(UNINITIALIZED)
         self._accumulator.make_room = self.write
         self._accumulator.in_transaction = True
@@ -186,8 +186,8 @@ class Transactions(SenderBase):
         if self._identity is None:
             self._identify("init_transactions()")
             # A transaction may be open for longer than commits are kept, while the program computes.
-            self._reading_ended = start_reading(self._coordinator)
-            weakref.finalize(self, self._reading_ended.set)
+            self._end_reading = start_reading(self._coordinator)
+            weakref.finalize(self, self._end_reading)
         self._enter(READY)
 
     def _identify(self, what: str) -> None:
@@ -357,7 +357,8 @@ class Transactions(SenderBase):
             else:
                 self._step(drop, "close()", seconds)
         finally:
-            self._reading_ended.set()
+            if self._end_reading is not None:
+                self._end_reading()
             self._calls.end()
 
     def _close(self, error: BaseException) -> None:

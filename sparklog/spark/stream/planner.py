@@ -81,12 +81,12 @@ class StreamPlanner:
         self._missing: list[str] = []
         self._of_this_history: tuple[PlannedAt | None, int] | None = None
         """The commit of the offsets that were checked last, and the history of the log, by ``unlinked_jumps``."""
-        self._reading_ended = start_reading(self._coordinator)
-        weakref.finalize(self, self._reading_ended.set)
+        self._end_reading = start_reading(self._coordinator)
+        weakref.finalize(self, self._end_reading)
 
     def close(self) -> None:
         """Read the log no more between triggers. Waits for nothing; idempotent."""
-        self._reading_ended.set()
+        self._end_reading()
 
     @property
     def stores(self) -> Mapping[int, Store]:
