@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sparklog.clock import Clock
 from sparklog.coordinator import Coordinator
+from sparklog.coordinator.kept_reading import start_reading
 from sparklog.coordinator.record_reader import RecordReader, Select
 from sparklog.errors import DataLossError, StorageError, UnknownTopicOrPartitionError
 from sparklog.log.records.batches import positions_of
@@ -75,8 +76,10 @@ class LogReader:
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
         self._reader = RecordReader(lambda: coordinator, self.clock)
+        self._end_reading: Callable[[], None] | None = None
 
     def __enter__(self) -> Self:
+        self._end_reading = start_reading(self._coordinator)  # a read may take longer than commits are kept
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -84,6 +87,8 @@ class LogReader:
 
     def close(self) -> None:
         """Close open files."""
+        if self._end_reading is not None:
+            self._end_reading()
         self._reader.close()
 
     @property

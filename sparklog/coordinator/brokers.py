@@ -235,7 +235,8 @@ def _forget_location(coordinator: Coordinator, broker: int, url: str, is_owned: 
             if identity is not None and is_another_roots(own, read_owner(store, cluster_id)):
                 return  # promoted, or taken over, since
             step()
-    finally:
+    finally:  # whatever the history is now, its registrations need their files
+        coordinator = coordinator.of_any_history
         _identify_again(coordinator, store)
         if broker in coordinator.state.brokers:
             own_again(coordinator, broker)

@@ -105,6 +105,11 @@ class Coordinator:
         self.members_lock = threading.Lock()
 
     @property
+    def of_any_history(self) -> Coordinator:
+        """The coordinator that goes on when its log leaves a history (``one_history``)."""
+        return self
+
+    @property
     def store(self) -> Store:
         return self.log.store
 
@@ -312,7 +317,7 @@ def _decide_together(draft: Draft, requests: list[_Request[object]]) -> None:
         try:
             request.decision = request.decide(state)
         except Exception as error:  # also a bug: it concerns that caller alone
-            if not isinstance(error, SparklogError) and not _fails_again(request, state):
+            if not isinstance(error, SparklogError) and type(_find_error(request, state)) is not type(error):
                 raise  # the handler of a signal, as of a time limit, has raised it: it is for this thread
             request.error = error
             continue
@@ -323,12 +328,12 @@ def _decide_together(draft: Draft, requests: list[_Request[object]]) -> None:
             state = draft.finish(state.version, state.digest)
 
 
-def _fails_again(request: _Request[object], state: State) -> bool:
+def _find_error(request: _Request[object], state: State) -> Exception | None:
     try:
         request.decide(state)
-    except Exception:
-        return True
-    return False
+    except Exception as error:
+        return error
+    return None
 
 
 # -- opening

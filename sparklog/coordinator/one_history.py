@@ -38,6 +38,10 @@ class CoordinatorOfOneHistory(Coordinator):
     def __getattr__(self, name: str) -> Any:
         return getattr(self._shared, name)
 
+    @property
+    def of_any_history(self) -> Coordinator:
+        return self._shared
+
     def refresh(self) -> State:
         with self.log.held:  # between a refresh and the look, another thread may leave the history
             state = self._shared.refresh()

@@ -345,6 +345,60 @@ def poll_in_rebalance(cluster: Coordinator) -> Iterator[Call]:
     other.close()
 
 
+class FromDatabase(Batch):
+    """Seeks to where the program has kept its offsets."""
+
+    consumer: Consumer
+
+    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        for partition in assigned:
+            self.consumer.seek(partition, 0)
+
+
+def poll_with_offsets_elsewhere(cluster: Coordinator) -> Iterator[Call]:
+    listener = FromDatabase()
+    consumer = listener.consumer = Consumer(cluster=cluster, group_id="g", auto_offset_reset="latest")
+    consumer.subscribe(["t"], listener=listener)
+
+    def poll() -> None:
+        try:
+            listener.values += [record.value for records in consumer.poll(500).values() for record in records]
+        except KafkaError:
+            consumer.seek_to_beginning()
+
+    yield poll
+    for _ in range(100):
+        if len(listener.values) >= len(OLD):
+            break
+        poll()
+    assert listener.values == OLD
+    consumer.close()
+
+
+def seek_given_up(cluster: Coordinator) -> Iterator[Call]:
+    """The program goes on where the consumer is."""
+    consumer = Consumer(cluster=cluster, auto_offset_reset="earliest", max_poll_records=1)
+    consumer.assign([FIRST])
+    assert read_values(consumer, 1) == OLD[:1]
+    yield lambda: consumer.seek(FIRST, 3)
+    expected = OLD[consumer.position(FIRST) :]
+    assert expected in (OLD[1:], OLD[3:])
+    assert read_values(consumer, len(expected)) == expected
+    consumer.close()
+
+
+def assign_again(cluster: Coordinator) -> Iterator[Call]:
+    consumer = Consumer(cluster=cluster, auto_offset_reset="earliest", max_poll_records=1)
+    consumer.assign([FIRST])
+    assert read_values(consumer, 1) == OLD[:1]
+    cluster.create_topic("other")
+    other = TopicPartition("other", 0)
+    yield lambda: consumer.assign([other])
+    consumer.assign([other])
+    assert [consumer.poll(50) for _ in range(4)] == [{}] * 4
+    consumer.close()
+
+
 def iterate(cluster: Coordinator) -> Iterator[Call]:
     consumer = consumer_of(cluster)
     assert next(consumer).value == OLD[0]
@@ -432,6 +486,9 @@ SCENARIOS: dict[str, Scenario] = {
     "first poll": poll_first,
     "poll": poll,
     "poll in a rebalance": poll_in_rebalance,
+    "poll with offsets elsewhere": poll_with_offsets_elsewhere,
+    "seek, given up": seek_given_up,
+    "assign again": assign_again,
     "next": iterate,
     "next of a batch": iterate_in_batch,
     "commit": commit_offsets,

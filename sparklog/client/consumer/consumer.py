@@ -202,10 +202,9 @@ class Consumer(Shown, PositionCalls):
             self._put_back()
             if self._group is not None and self._subscription.manual:
                 self._group.commit_last(self._config.auto_commit, self._config.request_timeout)
-            before = set(self._subscription.positions)
+            self._positions.stale = True  # first, as the forgetting, for an interrupt in between
+            self._read_ahead.forget(*(self._subscription.positions.keys() - partitions))
             self._subscription.assign(partitions)
-            self._read_ahead.forget(*(before - set(self._subscription.positions)))
-            self._positions.stale = True
 
     def unsubscribe(self) -> None:
         """Commit changed positions (with ``enable_auto_commit``), leave the group, and drop all topics and partitions.
@@ -447,10 +446,10 @@ class Consumer(Shown, PositionCalls):
         }
         assigned = set(self._subscription.positions)
         if wanted != assigned:
+            self._positions.stale = True  # first, for an interrupt in between
             self._read_ahead.forget(*(assigned - wanted))
             self._subscription.remove(assigned - wanted)
             self._subscription.add(wanted)
-            self._positions.stale = True
 
     def _waits_for_group(self) -> bool:
         """Return whether a join or a rebalance is in progress; until it is over ``poll`` returns no records, as in

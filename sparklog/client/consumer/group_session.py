@@ -144,6 +144,8 @@ class GroupSession:
         self._is_changing = False
         self._untold: frozenset[TopicPartition] = frozenset()
         """Partitions whose listener was about to be called, or was interrupted: that they are gone is said again."""
+        self._is_telling = False
+        """Whether partitions were added, and the listener was not told yet, or was interrupted."""
         self._settled = -1
         """The group's generation whose changes the subscription has."""
         self._pending: deque[Call[None]] = deque()
@@ -280,7 +282,11 @@ class GroupSession:
             try:
                 self._apply(change, until)
             except Exception:  # of the storage, which is for the caller; or of a signal's handler, in between
-                is_applied = not self._untold and self._subscription.positions.keys() == self._member.owned
+                is_applied = (
+                    not self._untold
+                    and not self._is_telling
+                    and self._subscription.positions.keys() == self._member.owned
+                )
                 self._is_changing = self._subscription.automatic and not is_applied
                 raise
         self._is_changing = False
@@ -290,7 +296,8 @@ class GroupSession:
         and assigned again, so all count as lost, and those of the member as assigned."""
         positions = self._untold.union(self._subscription.positions)
         group = self._coordinator.state.groups.get(self._config.group_id)
-        if positions != self._member.owned or group is None or group.generation != self._settled:
+        is_settled = group is not None and group.generation == self._settled and not self._is_telling
+        if positions != self._member.owned or not is_settled:
             self._forget_last()
             if positions:
                 try:
@@ -299,6 +306,7 @@ class GroupSession:
                     self._drop_partitions(positions)
             owned = self._member.owned
             if owned and self._subscription.automatic:
+                self._is_telling = True
                 self._subscription.add(owned)
                 self._call_listener("on_partitions_assigned", owned)
         self._is_changing = False
@@ -316,6 +324,7 @@ class GroupSession:
                 self._revoke(change, until)
         finally:  # a storage error must not lose the assignment, which is reported only once
             if (change.assigned or change.completed) and self._subscription.automatic:
+                self._is_telling = True
                 self._subscription.add(change.assigned)
                 self._call_listener("on_partitions_assigned", change.assigned)
 
@@ -392,7 +401,9 @@ class GroupSession:
                 self._calling.remove(method)
 
     def _note_told(self, method: str) -> None:
-        if method != "on_partitions_assigned":
+        if method == "on_partitions_assigned":
+            self._is_telling = False
+        else:
             self._untold = frozenset()
 
     def raise_listener_error(self) -> None:
@@ -417,7 +428,7 @@ class GroupSession:
             except KafkaTimeoutError as error:  # leave anyway, or it would keep partitions that it does not read
                 logger.warning("leaving group %s before a commit was acknowledged: %s", self._config.group_id, error)
         self._stop_heartbeats(seconds)
-        self._change = None
+        self._change, self._untold, self._is_telling = None, frozenset(), False
         until = self._clock.monotonic() + seconds
         then = "if it fails, the group removes this member after its session timeout"
         try:

@@ -225,14 +225,17 @@ class Positions:
         self._move(position, offset, origin)
 
     def _move(self, position: PartitionPosition, offset: int, origin: Origin) -> None:
+        was_stale, self.stale = self.stale, True  # as the forgetting, for an interrupt before it is being read
+        self._read_ahead.forget(position.topic_partition)
         position.start(StartOffset(offset, None, origin))
         self.read(position)
+        self.stale = was_stale
 
     def seek_by(self, position: PartitionPosition, reset: str) -> None:
         """Read from the offset that the policy ``reset`` finds at the next ``update``."""
+        self.stale = True  # first, for an interrupt in between
         position.move(None, reset)
         self._read_ahead.forget(position.topic_partition)
-        self.stale = True
 
     def _note_lookup(self, partition: TopicPartition, origin: Origin, *offsets: int) -> None:
         """Note the offsets that the caller is about to be told, to which it may seek; without any, that an error tells
