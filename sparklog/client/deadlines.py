@@ -25,6 +25,9 @@ Result = TypeVar("Result")
 
 _CANCELLED = object()
 
+ENDING_SECONDS = 30.0
+"""The longest that a call waits for those before the end of their thread, which may hang with the storage."""
+
 
 class Call(Generic[Result]):
     """One call, which ``run`` executes in some thread, once. ``cancel`` has no effect once it has begun. Thread-safe.
@@ -178,7 +181,7 @@ class InOrder:
             _put(self._runner, call)
         if self._ended:  # also if a handler of a signal has ended it since: the thread may not get to this call
             earlier, self._runner = self._runner, self._new_runner()
-            _put(self._runner, Call(earlier.thread.join, self._lock))
+            _put(self._runner, Call(partial(earlier.thread.join, ENDING_SECONDS), self._lock))
             _put(self._runner, call)
             self._runner.calls.put(None)
 

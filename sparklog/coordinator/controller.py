@@ -29,6 +29,7 @@ from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator.closed_root import ROOT_BROKER, close_root
 from sparklog.coordinator.coordinator import Coordinator, writer_name
 from sparklog.coordinator.health import Finding, Health, check_location, note_check
+from sparklog.coordinator.kept_reading import keep_reading
 from sparklog.coordinator.leases import LeaseWatch
 from sparklog.coordinator.one_history import CoordinatorOfOneHistory
 from sparklog.coordinator.ownership import describe_other_address, examine_owner, may_claim, renew_owner
@@ -177,7 +178,8 @@ class Controller:
         shared = self.coordinator
         self.coordinator = CoordinatorOfOneHistory(shared)
         try:
-            return self._check_all()
+            with keep_reading(shared):  # an unclean election lists locations
+                return self._check_all()
         finally:
             self.coordinator = shared
 

@@ -16,6 +16,7 @@ from sparklog.client.admin.base import ErrorClass, Response, Result, as_list, er
 from sparklog.client.admin.brokers import BrokerAdmin
 from sparklog.client.admin.types import BrokerCondition, ElectionType, member_of
 from sparklog.coordinator import Coordinator
+from sparklog.coordinator.kept_reading import keep_reading
 from sparklog.coordinator.one_history import CoordinatorOfOneHistory
 from sparklog.coordinator.unclean_election import UncleanSearch
 from sparklog.errors import (
@@ -87,7 +88,8 @@ class ReplicaAdmin(BrokerAdmin):
         if kind is ElectionType.PREFERRED:
             outcome = coordinator.submit(partial(elect_preferred, partitions=wanted))
         else:
-            outcome = _elect_unclean(coordinator, state, wanted)
+            with keep_reading(self._coordinator):  # listings may take longer than commits are kept
+                outcome = _elect_unclean(coordinator, state, wanted)
         if raise_errors:
             for error in outcome.values():
                 if error is not None and not isinstance(error, ElectionNotNeededError):
