@@ -52,17 +52,19 @@ class Field(NamedTuple):
 class Plan(NamedTuple):
     """What a change will do, in sentences, and where its result shows. ``is_final``: it cannot be undone.
 
-    ``estimates`` say more, but may change all the time: they are not what is confirmed.
+    ``estimates`` say more, but may change all the time: they are not what is confirmed. ``topic_ids`` are those of the
+    topics that it changes: another one may have a topic's name by the time of the confirmation.
     """
 
     effects: list[str]
     href: str
     is_final: bool = False
     estimates: tuple[str, ...] = ()
+    topic_ids: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
-        return hashlib.sha256("\n".join(self.effects).encode("utf-8", "replace")).hexdigest()
+        return hashlib.sha256("\n".join([*self.effects, *self.topic_ids]).encode("utf-8", "replace")).hexdigest()
 
 
 class Change(NamedTuple):
@@ -145,7 +147,7 @@ def _plan_deletion(visit: Visit, admin: AdminClient, form: Form) -> Plan:
     if groups:
         names = ", ".join(shown(group, 60) for group in groups[:10])
         effects.append(f"The offsets of {plural(len(groups), 'group')} in it no longer count: {names}.")
-    return Plan(effects, address(visit.name, "topics"), is_final=True)
+    return Plan(effects, address(visit.name, "topics"), is_final=True, topic_ids=(topic.topic_id,))
 
 
 def _delete_topic(visit: Visit, admin: AdminClient, form: Form) -> str:
@@ -160,7 +162,7 @@ def _plan_partitions(visit: Visit, admin: AdminClient, form: Form) -> Plan:
         f"Topic {topic.name} gets {plural(total - len(topic.partitions), 'more partition')}: it then has {total:,}.",
         "Keys are sent to other partitions than before from then on. Partitions cannot be removed.",
     ]
-    return Plan(effects, address(visit.name, "topics", topic.name), is_final=True)
+    return Plan(effects, address(visit.name, "topics", topic.name), is_final=True, topic_ids=(topic.topic_id,))
 
 
 def _add_partitions(visit: Visit, admin: AdminClient, form: Form) -> str:
@@ -259,7 +261,9 @@ def _plan_reset(visit: Visit, admin: AdminClient, form: Form) -> Plan:
         moved = target.offset - known.offset
         what = f"{abs(moved):,} offsets are {'skipped' if moved > 0 else 'read again'}" if moved else "no change"
         effects.append(f"{place}: from {known.offset:,} to {target.offset:,}: {what}.")
-    return Plan(effects, address(visit.name, "group", name=group))
+    topics = sorted({place.topic for place in planned if place.topic in visit.state.topics})
+    topic_ids = tuple(visit.state.topics[name].topic_id for name in topics)
+    return Plan(effects, address(visit.name, "group", name=group), topic_ids=topic_ids)
 
 
 def _reset_offsets(visit: Visit, admin: AdminClient, form: Form) -> str:
@@ -287,7 +291,8 @@ def _plan_records(visit: Visit, admin: AdminClient, form: Form) -> Plan:
         f"The records of {place} before offset {before:,} are deleted: {before - log.log_start_offset:,} offsets.",
         "The next retention frees their space. This cannot be undone.",
     ]
-    return Plan(effects, address(visit.name, "topics", place.topic), is_final=True)
+    topic_ids = (visit.state.topic(place.topic).topic_id,)
+    return Plan(effects, address(visit.name, "topics", place.topic), is_final=True, topic_ids=topic_ids)
 
 
 def _delete_records(visit: Visit, admin: AdminClient, form: Form) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 import sparklog
 import sparklog.testing
+from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.protocol.commits import JoinGroup
 from sparklog.testing.clusters import Cluster
 from sparklog.ui.changes import CHANGES
@@ -142,6 +143,28 @@ def test_offsets_of_a_group_with_members_are_not_reset(browser: Browser, cluster
     answer = browser.post("reset-offsets", group="busy", topic="orders", to="earliest")
     assert answer.status == 400
     assert "has 1 member: stop them first" in unescape(answer.text)
+
+
+@pytest.mark.parametrize(
+    ("change", "fields"),
+    [
+        ("delete-topic", {"topic": "new", "name": "new"}),
+        ("add-partitions", {"topic": "new", "partitions": "2"}),
+        ("delete-records", {"topic": "new", "partition": "0", "before": "0"}),
+    ],
+)
+def test_a_topic_that_was_created_again_is_not_what_was_confirmed(
+    browser: Browser, cluster: Cluster, change: str, fields: dict[str, str]
+) -> None:
+    cluster.coordinator.create_topic("new")
+    plan = browser.post(change, **fields)
+    delete_topic(cluster.coordinator, "new")
+    cluster.coordinator.create_topic("new")
+    version = cluster.coordinator.refresh().version
+    again = browser.confirm(change, plan)
+    assert effects(again) == effects(plan)  # to be confirmed again
+    assert cluster.coordinator.refresh().version == version
+    browser.confirm(change, again)
 
 
 def test_records_are_deleted_and_produced(browser: Browser, cluster: Cluster) -> None:
