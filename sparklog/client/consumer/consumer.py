@@ -351,6 +351,8 @@ class Consumer(Shown, PositionCalls):
         self._delivery = [
             _Before(at, at.position, at.epoch, at.topic_id, at.history) for at in positions if at is not None
         ]
+        for before in self._delivery:
+            before.moved.returned_from = before.position or 0
 
     def _undo_interrupted(self) -> None:
         """If a call was interrupted (Ctrl-C, an alarm) after it took records, which its caller did not get, return to
@@ -561,6 +563,7 @@ class Consumer(Shown, PositionCalls):
             records = self._deserialize_first(chunks)
             position = self._subscription.positions.get(first.stream.topic_partition)
             if position is not None and records:
+                position.returned_from = records[0].offset
                 self._measure(first, len(records))
                 position.epoch = first.batches.leader_epoch
                 position.is_of(first.stream.topic_id)

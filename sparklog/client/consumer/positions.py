@@ -221,7 +221,15 @@ class Positions:
         if position.position is not None and position.history is not None:
             history = position.history
         newest = _topic_id(self._coordinator.state, position.topic_partition)
-        origin = position.find_origin(offset) or Origin(position.topic_id or newest, history)
+        found, looked_up = position.find_origin(offset), position.looked_up
+        if found is None and looked_up is not None and looked_up.origin.topic_id != position.topic_id:
+            logger.warning(
+                "%s was created again since its records were read: offset %d is taken for that of one of them, and not "
+                "for one of the new topic; seek to an offset that end_offsets() or the like returns",
+                position.topic_partition,
+                offset,
+            )
+        origin = found or Origin(position.topic_id or newest, history)
         self._move(position, offset, origin)
 
     def _move(self, position: PartitionPosition, offset: int, origin: Origin) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sparklog.client.consumer.records import ConsumerRecord
     from sparklog.client.deadlines import Call
 
-_MOST_LOOKED_UP = 8
+_MOST_LOOKED_UP = 1000
 """offsets that a consumer was told of a partition, and that are remembered; the newest ones."""
 
 _ONE_MODE = "a consumer has either assigned or subscribed partitions; call unsubscribe() first"
@@ -118,7 +118,7 @@ class PartitionPosition:
     offset it is, empty if unknown: a topic that is created again begins at 0. ``history`` is that of the log in which
     the position was found, None if none was. ``reached`` is the highest position before the last move, -1 if there was
     none: the caller may have read the records before it. ``looked_up`` says which offsets the caller has looked up
-    since records were returned, None if it has not.
+    since records were returned, None if it has not; ``returned_from`` is the first offset of these records.
     """
 
     __slots__ = (
@@ -131,6 +131,7 @@ class PartitionPosition:
         "position",
         "reached",
         "reset",
+        "returned_from",
         "search",
         "topic_id",
         "topic_partition",
@@ -145,6 +146,7 @@ class PartitionPosition:
         self.topic_id = ""
         self.history: int | None = None
         self.reached = -1
+        self.returned_from = 0
         self.looked_up: LookedUp | None = None
         self.committed: int | None = None
         self.search: Call[StartOffset | None] | None = None
@@ -184,13 +186,14 @@ class PartitionPosition:
         self.looked_up = LookedUp(origin, offsets)
 
     def find_origin(self, offset: int) -> Origin | None:
-        """Return what the caller has looked up offsets in, if it seeks to one of them; None if it seeks to an offset of
-        the topic that it reads. One that it was not told, and up to which it has read, is that of a record."""
+        """Return what the caller has looked up offsets in, if it seeks to one of them, or to one that it has counted
+        from them; None if it seeks to an offset of the topic that it reads. One that it was not told, and that is among
+        the records that it got last, is that of a record."""
         found = self.looked_up
         if found is None:
             return None
         is_told = found.offsets is None or offset in found.offsets
-        return found.origin if is_told or offset > self._highest() else None
+        return found.origin if is_told or not self.returned_from <= offset <= self._highest() else None
 
     def _highest(self) -> int:
         return max(self.reached, -1 if self.position is None else self.position)
