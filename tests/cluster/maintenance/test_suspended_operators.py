@@ -6,7 +6,8 @@ Each command runs once for each of its writes and deletions; the other operator 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,14 +17,17 @@ from sparklog.coordinator.brokers import add_broker, remove_broker
 from sparklog.coordinator.controller import Controller
 from sparklog.coordinator.health import Health
 from sparklog.coordinator.ownership import check_owned, take_over
-from sparklog.errors import DuplicateBrokerRegistrationError, SparklogError
+from sparklog.errors import DuplicateBrokerRegistrationError, SparklogError, UnlinkedHistoryError
 from sparklog.log.layout import COMMITS
 from sparklog.log.owner_files import read_root, read_source_epoch, write_epoch
 from sparklog.maintenance.mirror import mirror
+from sparklog.protocol.decide.topics import alter_configs
+from sparklog.store.local import LocalStore
 from sparklog.store.location import IDENTITY_KEY
 from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import WRITES, Call, FaultyStore
 from sparklog.testing.substitutes import substituted
+from tests.cluster.client.test_producer_restored_roots import pass_by
 from tests.cluster.maintenance.replicas import Replicas
 
 CHANGES = frozenset({*WRITES, "delete"})
@@ -158,6 +162,26 @@ def test_a_removal_undoes_no_later_registration_of_the_same_location(tmp_path: P
         return deleted is not None
 
     every_suspension(tmp_path, check, at_least=6)
+
+
+def test_a_removal_undoes_no_later_registration_when_the_commits_that_it_knew_are_gone(tmp_path: Path) -> None:
+    """Its own work has to end then, but not its undo."""
+    replicas = Replicas(tmp_path, locations=1, assignment=((0,),))
+    root, disk = replicas.cluster.store.root, str(replicas.disk(1))
+    replicas.cluster.create_topic("t", assignment=[[0]])
+    replicas.cluster.submit(partial(alter_configs, topic="", changes={"metadata.max.retention.ms": "1000"}))
+    done: list[str] = []
+
+    def meanwhile(step: int, call: Call) -> None:
+        if call == Call("delete", IDENTITY_KEY) and not done:
+            done.append("registered again")
+            assert add_broker(open_cluster(root), disk) == 1
+            pass_by(LocalStore(root))
+
+    with substituted(FaultyStore(open_store(disk), before=meanwhile)), suppress(UnlinkedHistoryError):
+        remove_broker(open_cluster(root), 1)
+    assert done
+    assert_in_use(root, disk)
 
 
 def test_a_claim_that_is_withdrawn_late_is_not_taken_from_a_registration_that_used_it(tmp_path: Path) -> None:
