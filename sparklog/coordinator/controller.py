@@ -29,9 +29,8 @@ from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator.closed_root import ROOT_BROKER, close_root
 from sparklog.coordinator.coordinator import Coordinator, writer_name
 from sparklog.coordinator.health import Finding, Health, check_location, note_check
-from sparklog.coordinator.kept_reading import keep_reading
 from sparklog.coordinator.leases import LeaseWatch
-from sparklog.coordinator.one_history import CoordinatorOfOneHistory
+from sparklog.coordinator.one_history import one_history
 from sparklog.coordinator.ownership import describe_other_address, examine_owner, may_claim, renew_owner
 from sparklog.coordinator.removals import end_removals
 from sparklog.coordinator.unclean_election import UncleanSearch, waiting_for_unclean_election
@@ -176,9 +175,8 @@ class Controller:
         if not self.take_over(wait):
             return Pass(0)
         shared = self.coordinator
-        self.coordinator = CoordinatorOfOneHistory(shared)
         try:
-            with keep_reading(shared):  # an unclean election lists locations
+            with one_history(shared) as self.coordinator:
                 return self._check_all()
         finally:
             self.coordinator = shared

@@ -13,7 +13,8 @@ Not for: clients that append what they wrote (``AppendRequest.history``, ``begun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -60,18 +61,26 @@ class CoordinatorOfOneHistory(Coordinator):
         return self._shared.submit(decide, others, (*histories, self._history))
 
 
+@contextmanager
+def one_history(coordinator: Coordinator, from_refresh: bool = False) -> Iterator[Coordinator]:
+    """Yield a coordinator for a work that is done in one history; ``from_refresh`` as for its class. The log is read
+    meanwhile: only a process that was suspended finds the commits removed that it knew."""
+    if isinstance(coordinator, CoordinatorOfOneHistory):  # a part of such a work
+        yield coordinator
+        return
+    with keep_reading(coordinator):
+        yield CoordinatorOfOneHistory(coordinator, from_refresh)
+
+
 def in_one_history(
     work: Callable[Concatenate[Coordinator, Options], Result],
 ) -> Callable[Concatenate[Coordinator, Options], Result]:
     """Make ``work``, which begins with a refresh, raise UnlinkedHistoryError at a later one or a commit once the log
-    has left the history of the first. The log is read each minute meanwhile: only a process that was suspended finds
-    the commits removed that it knew."""
+    has left the history of the first."""
 
     @wraps(work)
     def work_in_one_history(coordinator: Coordinator, /, *args: Options.args, **options: Options.kwargs) -> Result:
-        if isinstance(coordinator, CoordinatorOfOneHistory):  # a part of such a work
-            return work(coordinator, *args, **options)
-        with keep_reading(coordinator):
-            return work(CoordinatorOfOneHistory(coordinator, from_refresh=True), *args, **options)
+        with one_history(coordinator, from_refresh=True) as of_one_history:
+            return work(of_one_history, *args, **options)
 
     return work_in_one_history

@@ -33,7 +33,7 @@ import pytest
 from greenlet import getcurrent, greenlet
 
 from sparklog.clock import Clock
-from sparklog.coordinator import controller, one_history
+from sparklog.coordinator import one_history
 from sparklog.ids import SeededIds
 from sparklog.log import background, parallel
 from sparklog.maintenance.segments import files
@@ -136,8 +136,7 @@ def run_without_threads(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(parallel, "ThreadPoolExecutor", SideBySide)
     patch.setattr(files, "ThreadPoolExecutor", AtOnce)
     patch.setattr(background.BackgroundTask, "request", lambda self: self._work())
-    for module in (controller, one_history):
-        patch.setattr(module, "keep_reading", lambda coordinator: nullcontext())
+    patch.setattr(one_history, "keep_reading", lambda coordinator: nullcontext())
 
 
 class _Actor:

@@ -16,8 +16,7 @@ from sparklog.client.admin.base import ErrorClass, Response, Result, as_list, er
 from sparklog.client.admin.brokers import BrokerAdmin
 from sparklog.client.admin.types import BrokerCondition, ElectionType, member_of
 from sparklog.coordinator import Coordinator
-from sparklog.coordinator.kept_reading import keep_reading
-from sparklog.coordinator.one_history import CoordinatorOfOneHistory
+from sparklog.coordinator.one_history import in_one_history
 from sparklog.coordinator.unclean_election import UncleanSearch
 from sparklog.errors import (
     ElectionNotNeededError,
@@ -82,14 +81,8 @@ class ReplicaAdmin(BrokerAdmin):
         UnknownTopicOrPartitionError after the other elections; ElectionNotNeededError is not raised.
         """
         kind = member_of(ElectionType, election_type)
-        coordinator = CoordinatorOfOneHistory(self._opened(), from_refresh=True)
-        state = coordinator.refresh()
-        wanted = [(topic, number) for topic, numbers in _partitions_of(state, topic_partitions) for number in numbers]
-        if kind is ElectionType.PREFERRED:
-            outcome = coordinator.submit(partial(elect_preferred, partitions=wanted))
-        else:
-            with keep_reading(self._coordinator):  # listings may take longer than commits are kept
-                outcome = _elect_unclean(coordinator, state, wanted)
+        elect = _elect_preferred if kind is ElectionType.PREFERRED else _elect_unclean
+        outcome = elect(self._opened(), topic_partitions)
         if raise_errors:
             for error in outcome.values():
                 if error is not None and not isinstance(error, ElectionNotNeededError):
@@ -185,13 +178,18 @@ class ReplicaAdmin(BrokerAdmin):
         )
 
 
-def _elect_unclean(
-    coordinator: Coordinator, state: State, wanted: Sequence[tuple[str, int]]
-) -> dict[TopicPartition, SparklogError | None]:
+def _elect_preferred(coordinator: Coordinator, spec: PartitionSpec) -> Mapping[TopicPartition, SparklogError | None]:
+    wanted = _numbers_of(coordinator.refresh(), spec)
+    return coordinator.submit(partial(elect_preferred, partitions=wanted))
+
+
+@in_one_history
+def _elect_unclean(coordinator: Coordinator, spec: PartitionSpec) -> Mapping[TopicPartition, SparklogError | None]:
+    state = coordinator.refresh()
     outcome: dict[TopicPartition, SparklogError | None] = {}
     elections: list[UncleanElection] = []
     search = UncleanSearch(coordinator, state)
-    for topic, number in wanted:
+    for topic, number in _numbers_of(state, spec):
         try:
             leader = state.partition(topic, number).leader
             if leader >= 0:
@@ -202,6 +200,10 @@ def _elect_unclean(
     if elections:
         outcome.update(coordinator.submit(partial(elect_unclean, elections=elections)))
     return outcome
+
+
+def _numbers_of(state: State, spec: PartitionSpec) -> list[tuple[str, int]]:
+    return [(topic, number) for topic, numbers in _partitions_of(state, spec) for number in numbers]
 
 
 def _checked_partitions(state: State, spec: PartitionSpec) -> dict[str, list[int]]:

@@ -159,8 +159,7 @@ class _Planned(NamedTuple):
 
 class PlannedOffset(_Planned):
     """An offset that a reset sets. ``wanted`` is the one before it was moved into the range of the partition, None if
-    there is no record at or after the time. ``topic_id`` identifies the topic that the
-    offset belongs to."""
+    there is no record at or after the time. ``topic_id`` is the id of its topic."""
 
     topic_id: str = ""
 

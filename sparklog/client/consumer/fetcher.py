@@ -40,7 +40,6 @@ from sparklog.errors import (
     OffsetOutOfRangeError,
     SparklogError,
     StorageUnavailableError,
-    UnlinkedHistoryError,
     UnsupportedVersionError,
 )
 from sparklog.log.records.records import without_columns
@@ -406,8 +405,7 @@ class ReadAhead:
         return True
 
     def _read_log(self) -> None:
-        # There is no newer commit; or other work in this process has to end, which is said once the log has been read.
-        with self._metrics.requests.at_root(), suppress(ObjectNotFoundError, UnlinkedHistoryError):
+        with self._metrics.requests.at_root(), suppress(ObjectNotFoundError):  # there is no newer commit
             if self.checks % FULL_CHECK_EVERY:
                 self._coordinator.store.info(commit_key(self._coordinator.state.version + 1))
             self._coordinator.refresh()

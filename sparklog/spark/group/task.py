@@ -283,7 +283,7 @@ class ConsumeTask:
         end = partition.high_watermark
         if self._settings.ends is not None:
             end = min(end, self._settings.ends.get(topic_partition, end))
-        if start >= end:  # unfinished: the committed offset is no longer in the log, and the reset skips to its end
+        if start >= end:  # unfinished if the committed offset was deleted and the reset policy is latest
             return (None, start) if self._is_unfinished(topic_partition) else None
         if start < partition.log_start_offset:
             raise records_deleted(*topic_partition, start, partition.log_start_offset)
