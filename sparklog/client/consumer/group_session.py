@@ -300,6 +300,7 @@ class GroupSession:
         if positions != self._member.owned or not is_settled:
             self._forget_last()
             if positions:
+                self._untold = positions
                 try:
                     self._call_listener("on_partitions_lost", positions)
                 finally:

@@ -17,6 +17,7 @@ from sparklog.errors import BrokerNotAvailableError
 from sparklog.maintenance.gc.surplus_replicas import remove_surplus_replicas
 from sparklog.maintenance.gc.vacuum import NO_REPLICA, vacuum
 from sparklog.maintenance.runner import InProcess
+from sparklog.protocol.decide.brokers import cordon
 from sparklog.protocol.decide.locations import Removal, begin_removal, end_removal
 from sparklog.protocol.decide.replicas import alter_reassignments
 from sparklog.store.memory import MemoryStore
@@ -195,6 +196,27 @@ def test_a_removal_that_ends_while_an_operator_cordons_its_broker_does_not_lift_
     assert cordon_broker(cluster, 1), "it is a change now"
     assert ended == [True]
     assert cluster.refresh().brokers[1].cordoned
+
+
+def test_the_note_of_a_removal_that_begins_while_an_operator_lifts_a_cordon_is_kept() -> None:
+    """The operator's commit does not stop it: a later one has to find the note."""
+    looked: list[int] = []
+    begun: list[str] = []
+
+    def begin(step: int, call: Call) -> None:
+        if call.operation == "list" and call.key.startswith(REMOVALS):
+            looked.append(step)
+        elif looked and not begun:
+            begun.append(f"{REMOVALS}1-begun-second")
+            assert note_begin(root, 1, "second") == begun[0]
+
+    root = FaultyStore(MemoryStore("begun-while-lifted"), before=begin)
+    cluster = create_cluster(root)
+    add_broker(cluster, "memory://begun-while-lifted-disk", 1)
+    cluster.submit(lambda state: cordon(state, 1, True))
+    note_begin(root, 1, "first")
+    assert cordon_broker(cluster, 1, False)
+    assert [info.key for info in root.list(REMOVALS)] == begun
 
 
 @pytest.mark.parametrize("command", ["cordon", "drain"])
