@@ -223,6 +223,8 @@ class Subscription:
         self.pattern: re.Pattern[str] | None = None
         self.listener: Any = None
         self.manual = False
+        self.left_history: int | None = None
+        """The history in which positions were found that were dropped, until ``poll`` has told the caller."""
         self._match_cache: tuple[re.Pattern[str], int, object, frozenset[str]] | None = None
         self.positions: dict[TopicPartition, PartitionPosition] = {}
 
@@ -280,7 +282,7 @@ class Subscription:
     def unsubscribe(self) -> None:
         """Drop all topics and partitions."""
         self.remove(list(self.positions))
-        self.topics, self.pattern, self.listener, self.manual = None, None, None, False
+        self.topics, self.pattern, self.listener, self.manual, self.left_history = None, None, None, False, None
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
         added = {

@@ -215,6 +215,30 @@ def test_no_position_of_before_is_committed(subscribe: bool, given: bool) -> Non
         assert scene.committed() == 2
 
 
+@pytest.mark.parametrize("subscribe", [False, True])
+def test_a_position_that_was_asked_for_is_no_leave_to_commit_offsets_of_before(subscribe: bool) -> None:
+    """A program that shows its lag has not heard yet that what it has may be of another history."""
+    with restored(subscribe, group_id="g") as scene, new_producer(scene.coordinator, transactional_id="x") as producer:
+        scene.coordinator.refresh()  # as by the fetch thread
+        if not subscribe:
+            with pytest.raises(RootReplacedError):
+                scene.consumer.position(T0)
+        assert scene.consumer.position(T0) == 2
+        offsets = {T0: OffsetAndMetadata(5, "", -1)}
+        with pytest.raises(CommitFailedError, match="restored from a copy"):
+            scene.consumer.commit(offsets)
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction(offsets, scene.consumer.group_metadata())
+        with pytest.raises(TransactionAbortedError, match="restored from a copy"):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        assert scene.committed() == 2
+        assert scene.read(len(NEW)) == NEW
+        scene.consumer.commit()
+        assert scene.committed() == 2 + len(NEW)
+
+
 def test_a_commit_that_waits_is_decided_as_of_when_it_was_asked_for() -> None:
     scene = Restored(group_id="g")
     scene.begin()
