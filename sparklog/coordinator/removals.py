@@ -57,6 +57,17 @@ def note_begin(root: Store, broker: int, name: str) -> str:
     return key
 
 
+def note_going_on(root: Store, broker: int, name: str, begin: str) -> tuple[str, bool]:
+    """Note after its first commit that a removal goes on; return the note's key, and whether the removal may.
+
+    An operator who has found the first note (``begin``) may have stopped what was committed before that commit, and
+    delete the note. One who comes now has to find this one. A removal whose first note is gone must not go on. Raises
+    StorageError.
+    """
+    key = note_begin(root, broker, name)
+    return key, any(found == begin for found in find_notes(root, broker))
+
+
 def find_notes(root: Store, broker: int) -> list[str]:
     """Return the keys of the notes of removals that may have cordoned a broker, and may lift that. Raises
     StorageError."""

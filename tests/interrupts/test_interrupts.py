@@ -398,6 +398,18 @@ def seek_given_up(cluster: Coordinator) -> Steps:
     consumer.close()
 
 
+def resume_given_up(cluster: Coordinator) -> Steps:
+    consumer = Consumer(cluster=cluster, auto_offset_reset="earliest", max_poll_records=1)
+    consumer.assign([FIRST])
+    assert read_values(consumer, 1) == OLD[:1]
+    consumer.pause(FIRST)
+    yield lambda: consumer.resume(FIRST)
+    if consumer.paused():
+        consumer.resume(FIRST)
+    assert read_values(consumer, len(OLD) - 1) == OLD[1:]
+    consumer.close()
+
+
 def assign_again(cluster: Coordinator) -> Steps:
     consumer = Consumer(cluster=cluster, auto_offset_reset="earliest", max_poll_records=1)
     consumer.assign([FIRST])
@@ -499,6 +511,7 @@ SCENARIOS: dict[str, Scenario] = {
     "poll in a rebalance": poll_in_rebalance,
     "poll with offsets elsewhere": poll_with_offsets_elsewhere,
     "seek, given up": seek_given_up,
+    "resume, given up": resume_given_up,
     "assign again": assign_again,
     "next": iterate,
     "next of a batch": iterate_in_batch,

@@ -246,8 +246,7 @@ class Consumer(Shown, PositionCalls):
         with self._thread_guard.enter():
             self._put_back()
             for position in [self._subscription.at(partition) for partition in partitions]:
-                position.paused = paused
-                self._read_ahead.pause(position.topic_partition, paused)
+                self._positions.pause(position, paused)
 
     def paused(self) -> set[TopicPartition]:
         """Return the partitions that are paused. Any thread may call this."""

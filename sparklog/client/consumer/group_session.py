@@ -355,10 +355,14 @@ class GroupSession:
             called = getattr(listener, "on_partitions_revoked", None)
         if called is None or method in self._calling:
             return
+        given, has_begun = set(partitions), False
         try:
             self._calling.append(method)
-            run_to_end(called(set(partitions)), self._thread_guard)
+            has_begun = True
+            run_to_end(called(given), self._thread_guard)
         except Exception as error:
+            if not has_begun:  # a handler of a signal has raised it: the listener is called by the next poll
+                raise
             logger.exception("%s of the listener of group %s failed", method, self._config.group_id)
             self._listener_error = self._listener_error or error
         finally:

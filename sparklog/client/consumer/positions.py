@@ -151,6 +151,8 @@ class Positions:
                 self._unresolved.append(position)
             elif not self._read_ahead.is_reading(position.topic_partition):
                 self.read(position)
+            else:  # what an interrupt may have left half done
+                self._read_ahead.pause(position.topic_partition, position.paused)
         if timeout is not None:
             raise timeout
         self.stale = False
@@ -243,6 +245,13 @@ class Positions:
         self._read_ahead.forget(position.topic_partition)
         position.start(StartOffset(offset, None, origin))
         self.read(position)
+        self.stale = was_stale
+
+    def pause(self, position: PartitionPosition, paused: bool) -> None:
+        """Return no records of this partition until it is resumed, or resume it."""
+        was_stale, self.stale = self.stale, True  # for an interrupt in between
+        position.paused = paused
+        self._read_ahead.pause(position.topic_partition, paused)
         self.stale = was_stale
 
     def seek_by(self, position: PartitionPosition, reset: str) -> None:

@@ -43,8 +43,8 @@ class Step(Enum):
 
 @dataclass(eq=False)
 class Rebalance:
-    """What is left to do. ``last`` are the offsets to commit before others get the partitions; ``failure`` is an error of
-    that commit, which does not keep the consumer from what it is assigned."""
+    """What is left to do. ``last`` are the offsets to commit before others get the partitions; ``failure`` is an error
+    of that commit, which does not keep the consumer from what it is assigned."""
 
     found: Found
     lost: frozenset[TopicPartition]

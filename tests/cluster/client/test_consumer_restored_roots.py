@@ -283,6 +283,15 @@ def test_a_seek_to_an_offset_of_before_is_dropped_and_one_that_was_looked_up_is_
         assert scene.read(1) == NEW[-1:]
 
 
+def test_a_seek_back_to_a_record_of_before_is_no_seek_in_the_other_history() -> None:
+    with restored(group_id="g", max_poll_records=1) as scene:
+        scene.coordinator.refresh()
+        assert scene.consumer.end_offsets([T0]) == {T0: 8}  # for its lag
+        scene.consumer.seek(T0, 3)  # tried again
+        scene.learn_of_loss()
+        assert scene.read(len(NEW)) == NEW
+
+
 def test_the_fetch_thread_reads_nothing_of_the_other_history_at_the_old_position() -> None:
     """It reads the log for the consumer, which is slow to notice."""
     scene = Restored()
