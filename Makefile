@@ -77,7 +77,7 @@ test-crash: $(STAMP) ## a fault at a fifth of all steps of all that is done to a
 	@$(PY) -m pytest -n 4 --dist load --maxschedchunk 1 $(PYTEST_ARGS) tests/crash tests/simulation
 
 test-programs: $(STAMP) $(JVM_ARCHIVE) ## programs that start a Spark of their own: spark-submit, the notebooks, executors, an older version
-	@$(WITH_JAVA) $(PY) -m pytest -n 3 --dist worksteal -m programs $(PYTEST_ARGS) tests/integration
+	@$(WITH_JAVA) $(PY) -m pytest -n 3 --dist worksteal -m programs $(PYTEST_ARGS) $(or $(TESTS),tests/integration)
 
 test-s3: $(STAMP) ## the tests that need a real S3 server, which they start (Go builds it once)
 	@$(WITH_JAVA) $(PY) -m pytest -m s3 $(PYTEST_ARGS) tests

@@ -26,7 +26,7 @@ from sparklog.coordinator.health import TRIAL_KEY
 from sparklog.coordinator.location_files import look_at
 from sparklog.coordinator.one_history import in_one_history
 from sparklog.coordinator.ownership import check_claimable, claim_quietly, examine_owner, own_again
-from sparklog.coordinator.removals import forget_removals, may_have_removal
+from sparklog.coordinator.removals import delete_notes, find_notes
 from sparklog.errors import (
     BrokerNotAvailableError,
     DuplicateBrokerRegistrationError,
@@ -248,13 +248,13 @@ def cordon_broker(coordinator: Coordinator, broker: int, cordoned: bool = True) 
     Raises BrokerIdNotRegisteredError."""
     while True:
         is_change = coordinator.submit(lambda state: decide_brokers.cordon(state, broker, cordoned))
-        if may_have_removal(coordinator.store, broker):  # it may be suspended, and find its own state again later
+        notes = find_notes(coordinator.store, broker)
+        if notes:  # a removal may be suspended, and find its own state again later
             coordinator.submit(partial(decide_brokers.stop_removal, broker=broker, cordoned=cordoned))
-            break
+            delete_notes(coordinator.store, notes)  # not those of one that has begun since: it is not stopped
+            return is_change
         if decide_brokers.find_broker(coordinator.refresh(), broker).cordoned == cordoned:  # else it has just ended
-            break
-    forget_removals(coordinator.store, broker)  # after it: a removal that ends meanwhile finds what was committed
-    return is_change
+            return is_change
 
 
 @in_one_history

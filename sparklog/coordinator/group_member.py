@@ -99,6 +99,46 @@ class Change(NamedTuple):
         return bool(self.revoked or self.lost or self.assigned or self.completed or self.to_acknowledge)
 
 
+class Told(NamedTuple):
+    """What the caller of a member was told: as which member it owns which partitions, with the ids of their topics; the
+    generation it took part in, and the one in which its last rebalance was completed; the ids of all topics so far, by
+    name."""
+
+    member: str = ""
+    owned: Mapping[TopicPartition, str] = {}
+    generation: int = -1
+    completed: int = -1
+    topic_ids: Mapping[str, str] = {}
+
+
+class Seen(NamedTuple):
+    """The state, the group in it and the member's id that the last look was at; None and "" to look again."""
+
+    state: State | None = None
+    group: GroupState | None = None
+    member: str = ""
+
+
+class Found(NamedTuple):
+    """A change that ``GroupMember.look`` has found, and what holds once it is adopted.
+
+    ``member`` is the one that it is about; ``is_out``: the group no longer has it; ``is_fenced``: but another one with
+    its instance id.
+    """
+
+    change: Change
+    told: Told
+    seen: Seen
+    member: str
+    is_out: bool = False
+    is_fenced: bool = False
+
+    @property
+    def owned(self) -> frozenset[TopicPartition]:
+        """The partitions that the member owns then."""
+        return frozenset(self.told.owned)
+
+
 class GroupMember:
     """One member of one consumer group.
 
@@ -136,14 +176,9 @@ class GroupMember:
         self._joined = False
         self._left = ("", -1)
         self._topics: tuple[str, ...] = ()
-        self._owned: dict[TopicPartition, str] = {}
-        self._topic_ids: Mapping[str, str] = {}
-        self._lost: set[TopicPartition] = set()
+        self._told = Told()
+        self._seen = Seen()
         self._fenced = False
-        self._generation = -1
-        self._completed_generation = -1
-        self._reported_state: State | None = None
-        self._reported_group: GroupState | None = None
         self._last_beat = self._clock.monotonic()
         self._revoking_since: dict[str, tuple[Partitions, float]] = {}
         with coordinator.members_lock:
@@ -159,12 +194,12 @@ class GroupMember:
     @property
     def generation(self) -> int:
         """The generation it last took part in, -1 while it is in no group."""
-        return self._generation if self._joined else -1
+        return self._told.generation if self._joined and self._told.member == self._member_id else -1
 
     @property
     def identity(self) -> tuple[str, int]:
         """Its id and generation; while it is in no group those of its last membership, before the first "" and -1."""
-        return (self._member_id, self._generation) if self._joined else self._left
+        return (self._member_id, self.generation) if self._joined else self._left
 
     @property
     def joined(self) -> bool:
@@ -184,12 +219,12 @@ class GroupMember:
     @property
     def owned(self) -> frozenset[TopicPartition]:
         """The partitions reported to its caller as owned."""
-        return frozenset(self._owned)
+        return frozenset(self._told.owned)
 
     @property
     def topic_ids(self) -> Mapping[str, str]:
         """Ids of the topics reported to its caller, by name."""
-        return self._topic_ids
+        return self._told.topic_ids
 
     @property
     def overdue(self) -> bool:
@@ -224,10 +259,10 @@ class GroupMember:
         try:
             self.coordinator.submit(partial(_join, request=request, was_joined=self._joined))
         except UnknownMemberIdError:
-            self._reported_state = None
+            self._seen = Seen()
             return  # it was removed: reconcile reports that, then it may rejoin
         self._joined = True
-        self._reported_state = self._reported_group = None
+        self._seen = Seen()
         if former not in ("", self._member_id):
             _delete_lease(self.coordinator, self.group, former)
         self.beat()
@@ -236,11 +271,8 @@ class GroupMember:
         """Take a new id, unless that of an earlier attempt with unknown outcome has to be retried."""
         if self._member_id:
             return
-        self._lost |= self._owned.keys()
-        self._owned = {}
         name = self.instance_id or self._client_id or "consumer"
         self._member_id = f"{name}-{self.coordinator.log.ids.write_id()}"
-        self._generation = self._completed_generation = -1
         self._lease = Lease(self.coordinator.store, self._clock, self.group, self._member_id)
 
     def leave(self, reason: str = "left") -> None:
@@ -252,7 +284,7 @@ class GroupMember:
         self._left = self.identity
         member, self._joined = self._member_id, False
         self._member_id = ""
-        self._reported_state = self._reported_group = None
+        self._seen = Seen()
         if member and not self.instance_id:
             self._insist(partial(leave_group, group=self.group, members=[member], reason=reason))
             _delete_lease(self.coordinator, self.group, member)
@@ -309,59 +341,48 @@ class GroupMember:
         They count as reported from here on. If another process has taken over the instance id, all partitions are lost,
         and the next call and ``join`` raise FencedInstanceIdError.
         """
-        state = self.coordinator.state
-        if state is self._reported_state:
-            return Change(self._generation)
+        found = self.look()
+        self.adopt(found)
+        return found.change
+
+    def look(self) -> Found:
+        """Return what ``reconcile`` would; it counts as reported after ``adopt``. Raises FencedInstanceIdError."""
+        state, member, told = self.coordinator.state, self.member_id, self._told
+        if state is self._seen.state and member == self._seen.member:
+            return Found(Change(told.generation), told, self._seen, member)
         group = self._group_state(state)
-        member = self.member_id
         me = group.members.get(member)
         if me is None:
-            return self._drop_out(group)
-        change = self._compare(state, group, me) if group is not self._reported_group else Change(self._generation)
-        self._generation = group.generation
-        if not change.to_acknowledge:  # else it is reported again until acknowledged
-            self._reported_state, self._reported_group = state, group
-        return change
+            return self._find_out(group)
+        change, after = Change(group.generation), told._replace(generation=group.generation)
+        if group is not self._seen.group or member != self._seen.member:
+            change, after = _compare(told, state, group, me, member, self._incremental)
+        # A change to acknowledge is reported again until it is.
+        return Found(change, after, self._seen if change.to_acknowledge else Seen(state, group, member), member)
 
-    def _drop_out(self, group: GroupState) -> Change:
-        """Return the change of a member that left or was removed: its partitions may belong to others already."""
-        lost = frozenset(self._lost.union(self._owned))
-        self._owned, self._lost = {}, set()
-        if self._joined and member_of_instance(group, self.instance_id):
-            self._fenced = True
-        elif self._joined:
-            logger.warning("member %s is no longer in group %s and has to rejoin", self._member_id, self.group)
-        if self._joined:  # otherwise the id belongs to a join whose outcome is unknown, which is retried with it
+    def adopt(self, found: Found) -> None:
+        """Count a change as reported. To repeat that does no harm, as after an interrupt in its middle."""
+        if found.is_out and found.member == self.member_id:
+            self._fenced = self._fenced or found.is_fenced
             self._left = self.identity
+            if not found.is_fenced:
+                logger.warning("member %s is no longer in group %s and has to rejoin", found.member, self.group)
             self._joined, self._member_id = False, ""
-        if not lost:
-            self._check_not_fenced()
-        return Change(-1, lost=lost)
+        self._told, self._seen = found.told, found.seen
 
-    def _compare(self, state: State, group: GroupState, me: MemberState) -> Change:
-        topics = {*me.assigned, *me.revoking, *(partition.topic for partition in self._owned)}
-        ids = {topic: state.topics[topic].topic_id for topic in topics if topic in state.topics}
-        assigned, revoking = set(list_partitions(me.assigned)), set(list_partitions(me.revoking))
-        lost = {partition for partition, topic_id in self._owned.items() if ids.get(partition.topic) != topic_id}
-        lost |= {partition for partition in self._owned if partition not in assigned and partition not in revoking}
-        kept = self._owned.keys() - lost
-        settled = not revoking and me.assigned == group.target.get(self._member_id, {})
-        if self._incremental or group.assignor == COOPERATIVE:
-            revoked = kept - assigned
-            added = assigned - kept
-        else:
-            revoked = kept if group.generation != self._generation else set()
-            added = assigned - (kept - revoked) if settled else set()
-        completed = settled and self._completed_generation != group.generation
-        if completed:
-            self._completed_generation = group.generation
-        self._owned = {partition: ids[partition.topic] for partition in (kept - revoked) | added}
-        self._topic_ids = {**self._topic_ids, **{owned.topic: topic_id for owned, topic_id in self._owned.items()}}
-        lost |= self._lost
-        self._lost = set()
-        return Change(
-            group.generation, frozenset(revoked), frozenset(lost), frozenset(added), completed, bool(revoking)
-        )
+    def _find_out(self, group: GroupState) -> Found:
+        """Return the change of a member that left or was removed: its partitions may belong to others already.
+
+        While it is not joined, its id belongs to a join whose outcome is unknown, which is retried with it.
+        """
+        is_fenced = self._joined and bool(member_of_instance(group, self.instance_id))
+        told = self._told._replace(owned={})
+        found = Found(Change(-1, lost=self.owned), told, Seen(), self.member_id, self._joined, is_fenced)
+        if not found.change.lost:
+            if is_fenced:
+                self.adopt(found)
+            self._check_not_fenced()
+        return found
 
     def acknowledge(
         self, offsets: Offsets | None = None, ids: Mapping[str, str] | None = None, history: int | None = None
@@ -388,7 +409,7 @@ class GroupMember:
         except UnknownMemberIdError as error:
             raise self._commit_failed(last, _REMOVED) from error
         finally:  # also after a storage error: reconcile reports it again, since others wait
-            self._reported_state = self._reported_group = None
+            self._seen = Seen()
 
     def _others_in_this_process(self) -> int:
         """Return how many other members with this coordinator have to revoke as well, and will acknowledge soon."""
@@ -419,12 +440,12 @@ class GroupMember:
         one that was never this member's, as read. ``history`` is the log's ``unlinked_jumps`` of when they were found,
         by default of now.
         """
-        reported = {topic: self._topic_ids[topic] for topic, _ in offsets if topic in self._topic_ids}
+        reported = {topic: self.topic_ids[topic] for topic, _ in offsets if topic in self.topic_ids}
         return GroupCommit(
             group=self.group,
             offsets=offsets,
             member=self.member_id,
-            generation=self._generation,
+            generation=self.generation,
             instance_id=self.instance_id,
             topic_ids={**topic_ids(self.coordinator.state, offsets), **reported, **(ids or {})},
             history=self.coordinator.log.unlinked_jumps if history is None else history,
@@ -508,6 +529,40 @@ class GroupMember:
             is_a(IndeterminateCommitError),
             note=lambda error: self.coordinator.refresh(),
         )
+
+
+def _compare(
+    told: Told, state: State, group: GroupState, me: MemberState, member: str, incremental: bool
+) -> tuple[Change, Told]:
+    """Return what has changed for a member since its caller was told, and what that knows then."""
+    former = _NOTHING if told.member == member else frozenset(told.owned)
+    owned = told.owned if told.member == member else {}
+    generation, completed_before = (told.generation, told.completed) if told.member == member else (-1, -1)
+    topics = {*me.assigned, *me.revoking, *(partition.topic for partition in owned)}
+    ids = {topic: state.topics[topic].topic_id for topic in topics if topic in state.topics}
+    assigned, revoking = set(list_partitions(me.assigned)), set(list_partitions(me.revoking))
+    lost = {partition for partition, topic_id in owned.items() if ids.get(partition.topic) != topic_id}
+    lost |= {partition for partition in owned if partition not in assigned and partition not in revoking}
+    kept = owned.keys() - lost
+    settled = not revoking and me.assigned == group.target.get(member, {})
+    if incremental or group.assignor == COOPERATIVE:
+        revoked = kept - assigned
+        added = assigned - kept
+    else:
+        revoked = kept if group.generation != generation else set()
+        added = assigned - (kept - revoked) if settled else set()
+    completed = settled and completed_before != group.generation
+    now_owned = {partition: ids[partition.topic] for partition in (kept - revoked) | added}
+    after = Told(
+        member=member,
+        owned=now_owned,
+        generation=group.generation,
+        completed=group.generation if completed else completed_before,
+        topic_ids={**told.topic_ids, **{partition.topic: topic_id for partition, topic_id in now_owned.items()}},
+    )
+    lost |= former
+    change = Change(group.generation, frozenset(revoked), frozenset(lost), frozenset(added), completed, bool(revoking))
+    return change, after
 
 
 def _split(commit: GroupCommit) -> list[GroupCommit]:

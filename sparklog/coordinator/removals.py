@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 from functools import partial
 
 import msgspec
@@ -57,9 +57,21 @@ def note_begin(root: Store, broker: int, name: str) -> str:
     return key
 
 
-def may_have_removal(root: Store, broker: int) -> bool:
-    """Return whether a removal may have cordoned a broker, and may lift that. Raises StorageError."""
-    return any(_all_of(root, broker))
+def note_going_on(root: Store, broker: int, name: str, begin: str) -> tuple[str, bool]:
+    """Note after its first commit that a removal goes on; return the note's key, and whether the removal may.
+
+    An operator who has found the first note (``begin``) may have stopped what was committed before that commit, and
+    delete the note. One who comes now has to find this one. A removal whose first note is gone must not go on. Raises
+    StorageError.
+    """
+    key = note_begin(root, broker, name)
+    return key, any(found == begin for found in find_notes(root, broker))
+
+
+def find_notes(root: Store, broker: int) -> list[str]:
+    """Return the keys of the notes of removals that may have cordoned a broker, and may lift that. Raises
+    StorageError."""
+    return [info.key for info in root.list(REMOVALS) if info.key.startswith(f"{REMOVALS}{broker}-")]
 
 
 def note_removal(root: Store, removal: Removal) -> None:
@@ -72,9 +84,9 @@ def note_removal(root: Store, removal: Removal) -> None:
     )
 
 
-def forget_removals(root: Store, broker: int) -> None:
-    """Delete the notes of a broker whose cordon an operator has set or lifted. Raises StorageError."""
-    map_parallel(root.delete, [*_all_of(root, broker)], root.parallel_requests)
+def delete_notes(root: Store, keys: Sequence[str]) -> None:
+    """Delete the notes of removals that an operator's commit has stopped, and no others. Raises StorageError."""
+    map_parallel(root.delete, keys, root.parallel_requests)
 
 
 def read_newest_removal(root: Store, broker: int) -> Removal | None:
@@ -82,10 +94,6 @@ def read_newest_removal(root: Store, broker: int) -> Removal | None:
     StorageError."""
     notes = _notes_of(root, broker)
     return _read(root, notes[-1]) if notes else None
-
-
-def _all_of(root: Store, broker: int) -> Iterator[str]:
-    return (info.key for info in root.list(REMOVALS) if info.key.startswith(f"{REMOVALS}{broker}-"))
 
 
 def _notes_of(root: Store, broker: int) -> list[str]:

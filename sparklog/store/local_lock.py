@@ -19,7 +19,7 @@ import fcntl
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from sparklog.clock import Clock
 from sparklog.store.modes import give_lock_mode
@@ -52,12 +52,19 @@ def committers_lock(
             yield
         finally:
             if file is not None:
-                # Closing alone would leave it locked while a process forked in the meantime has the file open too.
-                fcntl.flock(file, fcntl.LOCK_UN)
-                os.close(file)
+                _unlock(file)
     finally:
         if has_process_lock:
             process_lock.release()
+
+
+def _unlock(file: int) -> None:
+    """Unlock and close the file. What was done under the lock is not undone by an error here, of a network's lock."""
+    with suppress(OSError):
+        # Closing alone would leave it locked while a process forked in the meantime has the file open too.
+        fcntl.flock(file, fcntl.LOCK_UN)
+    with suppress(OSError):
+        os.close(file)
 
 
 def _lock_file(

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from sparklog.coordinator import open_cluster
 from tests.integration.processes import clean_environment
 
@@ -19,6 +21,7 @@ def run_demo(folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.programs
 def test_the_demo_shows_the_main_job_and_replaces_the_cluster_of_the_last_run(tmp_path: Path) -> None:
     folder = tmp_path / "demo-cluster"
     folder.mkdir()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any, NoReturn
@@ -38,11 +38,14 @@ WAIT = 30
 SAMPLE = 60
 """points of a call that every run of the tests tries; ``make test-faults`` tries all."""
 FIRST = TopicPartition("t", 0)
+POINTS_OF_A_POLL = 1500
+"""as many as one in a rebalance has, more or less."""
 OLD = [b"old %d" % number for number in range(6)]
 
 Call = Callable[[], object]
-Scenario = Callable[[Coordinator], Iterator[Call]]
-"""Yields the call to interrupt, then uses the client again, checks the log, and closes it."""
+Steps = Generator[Call, int, None]
+Scenario = Callable[[Coordinator], Steps]
+"""Yields the call to interrupt, then uses the client again, checks the log, and closes it. It is told the point."""
 
 Record = tuple[bytes | None, bytes | None, tuple[Any, ...]]
 
@@ -88,7 +91,7 @@ def check_whole(records: list[Record], acknowledged: list[Record], possible: Rec
     assert records.count(possible) <= 1
 
 
-def send(cluster: Coordinator) -> Iterator[Call]:
+def send(cluster: Coordinator) -> Steps:
     """Into an open batch, whose records had no key yet."""
     producer = Producer(cluster=cluster, linger_ms=60_000)
     before = producer.send("t", b"before")
@@ -101,7 +104,7 @@ def send(cluster: Coordinator) -> Iterator[Call]:
     assert producer.metrics()["producer-metrics"]["buffer-available-bytes"] == producer.config["buffer_memory"]
 
 
-def send_first(cluster: Coordinator) -> Iterator[Call]:
+def send_first(cluster: Coordinator) -> Steps:
     """The topic is looked up, the threads are started, a batch is begun."""
     producer = Producer(cluster=cluster, linger_ms=0)
     yield lambda: producer.send("t", INTERRUPTED[0], key=INTERRUPTED[1], headers=list(INTERRUPTED[2]))
@@ -112,7 +115,7 @@ def send_first(cluster: Coordinator) -> Iterator[Call]:
     check_whole(stored(cluster), [(b"after %d" % number, b"k", ()) for number in range(3)])
 
 
-def flush(cluster: Coordinator) -> Iterator[Call]:
+def flush(cluster: Coordinator) -> Steps:
     producer = Producer(cluster=cluster, linger_ms=60_000)
     futures = [producer.send("t", b"before")]
     yield lambda: producer.flush(WAIT)
@@ -123,7 +126,7 @@ def flush(cluster: Coordinator) -> Iterator[Call]:
     check_whole(stored(cluster), [(b"before", None, ()), (b"after", None, ())])
 
 
-def get(cluster: Coordinator) -> Iterator[Call]:
+def get(cluster: Coordinator) -> Steps:
     producer = Producer(cluster=cluster, linger_ms=5)
     future = producer.send("t", b"before")
     yield lambda: future.get(WAIT)
@@ -132,7 +135,7 @@ def get(cluster: Coordinator) -> Iterator[Call]:
     check_whole(stored(cluster), [(b"before", None, ())])
 
 
-def close_producer(cluster: Coordinator) -> Iterator[Call]:
+def close_producer(cluster: Coordinator) -> Steps:
     producer = Producer(cluster=cluster, linger_ms=60_000)
     future = producer.send("t", b"before")
     yield lambda: producer.close(WAIT)
@@ -189,7 +192,7 @@ def expect_transaction(cluster: Coordinator, producer: Producer, is_committed: b
     assert stored(cluster) == [*(TRANSACTION if is_committed else []), (b"next", None, ())]
 
 
-def init_transactions(cluster: Coordinator) -> Iterator[Call]:
+def init_transactions(cluster: Coordinator) -> Steps:
     producer, steps = in_transaction(cluster, "init")
     yield steps["init"]
     producer.init_transactions()
@@ -197,7 +200,7 @@ def init_transactions(cluster: Coordinator) -> Iterator[Call]:
 
 
 def aborted_at(step: str) -> Scenario:
-    def scenario(cluster: Coordinator) -> Iterator[Call]:
+    def scenario(cluster: Coordinator) -> Steps:
         producer, steps = in_transaction(cluster, step)
         ended: list[object] = []
         yield lambda: ended.append(steps[step]())
@@ -206,7 +209,7 @@ def aborted_at(step: str) -> Scenario:
     return scenario
 
 
-def commit_repeated(cluster: Coordinator) -> Iterator[Call]:
+def commit_repeated(cluster: Coordinator) -> Steps:
     producer, steps = in_transaction(cluster, "commit")
     ended: list[object] = []
     yield lambda: ended.append(steps["commit"]())
@@ -217,7 +220,7 @@ def commit_repeated(cluster: Coordinator) -> Iterator[Call]:
     expect_transaction(cluster, producer, True)
 
 
-def commit_nothing(cluster: Coordinator) -> Iterator[Call]:
+def commit_nothing(cluster: Coordinator) -> Steps:
     """A transaction without records or offsets."""
     producer, steps = in_transaction(cluster, "send 0")
     ended: list[object] = []
@@ -229,7 +232,7 @@ def commit_nothing(cluster: Coordinator) -> Iterator[Call]:
     expect_transaction(cluster, producer, False)
 
 
-def abort_repeated(cluster: Coordinator) -> Iterator[Call]:
+def abort_repeated(cluster: Coordinator) -> Steps:
     producer, _ = in_transaction(cluster, "commit")
     ended: list[object] = []
     yield lambda: ended.append(producer.abort_transaction())
@@ -238,7 +241,7 @@ def abort_repeated(cluster: Coordinator) -> Iterator[Call]:
     expect_transaction(cluster, producer, False)
 
 
-def commit_after_abort(cluster: Coordinator) -> Iterator[Call]:
+def commit_after_abort(cluster: Coordinator) -> Steps:
     """An interrupted abort publishes no part of the transaction."""
     producer, _ = in_transaction(cluster, "commit")
     yield producer.abort_transaction
@@ -251,7 +254,7 @@ def commit_after_abort(cluster: Coordinator) -> Iterator[Call]:
     expect_transaction(cluster, producer, False)
 
 
-def close_in_transaction(cluster: Coordinator) -> Iterator[Call]:
+def close_in_transaction(cluster: Coordinator) -> Steps:
     producer, _ = in_transaction(cluster, "commit")
     yield lambda: producer.close(WAIT)
     producer.close(WAIT)
@@ -284,7 +287,14 @@ def finish_consumer(cluster: Coordinator, consumer: Consumer, expected: list[byt
     assert not open_cluster(cluster.store).state.groups["g"].members
 
 
-def poll_first(cluster: Coordinator) -> Iterator[Call]:
+def interrupt_again(call: Call, point: int) -> None:
+    """Interrupt the next call somewhere, too; after every other point of the first one."""
+    if point % 2:
+        with suppress(SimulatedInterrupt):
+            interrupt(call, random.Random(point).randrange(POINTS_OF_A_POLL))
+
+
+def poll_first(cluster: Coordinator) -> Steps:
     """Threads are started, and the group is joined."""
     consumer = consumer_of(cluster)
     got: list[bytes | None] = []
@@ -292,7 +302,7 @@ def poll_first(cluster: Coordinator) -> Iterator[Call]:
     finish_consumer(cluster, consumer, OLD[len(got) :])
 
 
-def poll(cluster: Coordinator) -> Iterator[Call]:
+def poll(cluster: Coordinator) -> Steps:
     consumer = consumer_of(cluster, max_poll_records=2)
     before = read_values(consumer, 1)
     assert before == OLD[: len(before)]
@@ -314,8 +324,9 @@ class Batch(ConsumerRebalanceListener):
         pass
 
 
-def poll_in_rebalance(cluster: Coordinator) -> Iterator[Call]:
-    """The partition is revoked, and assigned to the same member again."""
+def poll_in_rebalance(cluster: Coordinator) -> Steps:
+    """The partition is revoked, and assigned to the same member again. The poll after the interrupted one is
+    interrupted, too."""
     batch = Batch()
     group: dict[str, Any] = {"group_id": "g", "auto_offset_reset": "earliest", "enable_auto_commit": False}
     consumer = Consumer(cluster=cluster, client_id="a", max_poll_records=3, **group)
@@ -334,13 +345,13 @@ def poll_in_rebalance(cluster: Coordinator) -> Iterator[Call]:
     other.subscribe(["t"])
     other.poll(100)
     cluster.refresh()
-    yield poll
+    interrupt_again(poll, (yield poll))
     for _ in range(200):
         if len(set(batch.values)) == len(OLD):
             break
         poll(0.1)
         other.poll(0)
-    assert batch.values == OLD
+    assert batch.values == OLD, batch.values
     consumer.close()
     other.close()
 
@@ -355,7 +366,7 @@ class FromDatabase(Batch):
             self.consumer.seek(partition, 0)
 
 
-def poll_with_offsets_elsewhere(cluster: Coordinator) -> Iterator[Call]:
+def poll_with_offsets_elsewhere(cluster: Coordinator) -> Steps:
     listener = FromDatabase()
     consumer = listener.consumer = Consumer(cluster=cluster, group_id="g", auto_offset_reset="latest")
     consumer.subscribe(["t"], listener=listener)
@@ -366,7 +377,7 @@ def poll_with_offsets_elsewhere(cluster: Coordinator) -> Iterator[Call]:
         except KafkaError:
             consumer.seek_to_beginning()
 
-    yield poll
+    interrupt_again(poll, (yield poll))
     for _ in range(100):
         if len(listener.values) >= len(OLD):
             break
@@ -375,7 +386,7 @@ def poll_with_offsets_elsewhere(cluster: Coordinator) -> Iterator[Call]:
     consumer.close()
 
 
-def seek_given_up(cluster: Coordinator) -> Iterator[Call]:
+def seek_given_up(cluster: Coordinator) -> Steps:
     """The program goes on where the consumer is."""
     consumer = Consumer(cluster=cluster, auto_offset_reset="earliest", max_poll_records=1)
     consumer.assign([FIRST])
@@ -387,7 +398,19 @@ def seek_given_up(cluster: Coordinator) -> Iterator[Call]:
     consumer.close()
 
 
-def assign_again(cluster: Coordinator) -> Iterator[Call]:
+def resume_given_up(cluster: Coordinator) -> Steps:
+    consumer = Consumer(cluster=cluster, auto_offset_reset="earliest", max_poll_records=1)
+    consumer.assign([FIRST])
+    assert read_values(consumer, 1) == OLD[:1]
+    consumer.pause(FIRST)
+    yield lambda: consumer.resume(FIRST)
+    if consumer.paused():
+        consumer.resume(FIRST)
+    assert read_values(consumer, len(OLD) - 1) == OLD[1:]
+    consumer.close()
+
+
+def assign_again(cluster: Coordinator) -> Steps:
     consumer = Consumer(cluster=cluster, auto_offset_reset="earliest", max_poll_records=1)
     consumer.assign([FIRST])
     assert read_values(consumer, 1) == OLD[:1]
@@ -399,7 +422,7 @@ def assign_again(cluster: Coordinator) -> Iterator[Call]:
     consumer.close()
 
 
-def iterate(cluster: Coordinator) -> Iterator[Call]:
+def iterate(cluster: Coordinator) -> Steps:
     consumer = consumer_of(cluster)
     assert next(consumer).value == OLD[0]
     got: list[bytes | None] = []
@@ -407,7 +430,7 @@ def iterate(cluster: Coordinator) -> Iterator[Call]:
     finish_consumer(cluster, consumer, OLD[1 + len(got) :])
 
 
-def iterate_in_batch(cluster: Coordinator) -> Iterator[Call]:
+def iterate_in_batch(cluster: Coordinator) -> Steps:
     """The next record has been read: the call only hands it over."""
     values = [b"new %d" % number for number in range(4)]
     with Producer(cluster=cluster, linger_ms=60_000) as producer:
@@ -422,21 +445,21 @@ def iterate_in_batch(cluster: Coordinator) -> Iterator[Call]:
     in_other_thread(lambda: consumer.close())
 
 
-def commit_offsets(cluster: Coordinator) -> Iterator[Call]:
+def commit_offsets(cluster: Coordinator) -> Steps:
     consumer = consumer_of(cluster, enable_auto_commit=False, max_poll_records=2)
     before = read_values(consumer, 1)
     yield consumer.commit
     finish_consumer(cluster, consumer, OLD[len(before) :])
 
 
-def commit_async(cluster: Coordinator) -> Iterator[Call]:
+def commit_async(cluster: Coordinator) -> Steps:
     consumer = consumer_of(cluster, enable_auto_commit=False, max_poll_records=2)
     before = read_values(consumer, 1)
     yield consumer.commit_async
     finish_consumer(cluster, consumer, OLD[len(before) :])
 
 
-def seek(cluster: Coordinator) -> Iterator[Call]:
+def seek(cluster: Coordinator) -> Steps:
     consumer = consumer_of(cluster)
     read_values(consumer, len(OLD))
     yield lambda: consumer.seek(FIRST, 2)
@@ -444,7 +467,7 @@ def seek(cluster: Coordinator) -> Iterator[Call]:
     finish_consumer(cluster, consumer, OLD[3:])
 
 
-def close_consumer(cluster: Coordinator) -> Iterator[Call]:
+def close_consumer(cluster: Coordinator) -> Steps:
     consumer = consumer_of(cluster)
     read_values(consumer, len(OLD))
     yield consumer.close
@@ -457,7 +480,7 @@ def close_consumer(cluster: Coordinator) -> Iterator[Call]:
 # -- administration, scans
 
 
-def create_topics(cluster: Coordinator) -> Iterator[Call]:
+def create_topics(cluster: Coordinator) -> Steps:
     admin = AdminClient(cluster=cluster)
     yield lambda: admin.create_topics([NewTopic("new", 2, 1)])
     in_other_thread(lambda: admin.create_topics([NewTopic("other", 1, 1)]))
@@ -465,7 +488,7 @@ def create_topics(cluster: Coordinator) -> Iterator[Call]:
     admin.close()
 
 
-def scan_topic(cluster: Coordinator) -> Iterator[Call]:
+def scan_topic(cluster: Coordinator) -> Steps:
     yield lambda: scan("t", cluster=cluster).to_arrow()
     assert scan("t", cluster=cluster).to_arrow().num_rows == len(OLD)
 
@@ -488,6 +511,7 @@ SCENARIOS: dict[str, Scenario] = {
     "poll in a rebalance": poll_in_rebalance,
     "poll with offsets elsewhere": poll_with_offsets_elsewhere,
     "seek, given up": seek_given_up,
+    "resume, given up": resume_given_up,
     "assign again": assign_again,
     "next": iterate,
     "next of a batch": iterate_in_batch,
@@ -501,11 +525,13 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 @contextmanager
-def began(scenario: Scenario) -> Iterator[Call]:
-    """Yield the call to interrupt, then do the rest of the scenario."""
+def began(scenario: Scenario, point: int = 0) -> Iterator[Call]:
+    """Yield the call to interrupt at this point, then do the rest of the scenario, which is told the point."""
     steps = scenario(open_cluster(copy_of(built())))
     yield next(steps)
-    assert next(steps, None) is None
+    with suppress(StopIteration):
+        steps.send(point)
+        pytest.fail("a scenario has one call")
 
 
 def count(scenario: Scenario) -> int:
@@ -524,7 +550,7 @@ def end_by_time_limit() -> NoReturn:
 def run(scenario: Scenario, point: int, handler: Callable[[], object] | None = None) -> None:
     interrupted: str | None = None
     try:
-        with began(scenario) as call:
+        with began(scenario, point) as call:
             try:
                 interrupt(call, point, handler)
             except (SimulatedInterrupt, TimeLimit) as error:

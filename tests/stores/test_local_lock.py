@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import multiprocessing
 import os
@@ -164,3 +165,28 @@ def test_lock_of_this_process_survives_a_fork_in_another_thread(tmp_path: Path) 
     finally:
         done.set()
         holder.join()
+
+
+@pytest.mark.parametrize("is_done", [False, True], ids=["failed", "done and failed"])
+@pytest.mark.parametrize("call", ["flock", "close"])
+def test_an_error_of_unlocking_is_none_of_what_was_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, is_done: bool
+) -> None:
+    """As on NFS, where the server has forgotten the lock."""
+    module = {"flock": fcntl, "close": os}[call]
+    real = getattr(module, call)
+    failed: list[str] = []
+
+    def fail(file: int, *arguments: int) -> None:
+        is_unlocking = (
+            arguments == (fcntl.LOCK_UN,) if call == "flock" else LOCK_NAME in os.readlink(f"/proc/self/fd/{file}")
+        )
+        if not is_unlocking or is_done:
+            real(file, *arguments)
+        if is_unlocking:
+            failed.append(call)
+            raise OSError(errno.ESTALE, "Stale file handle")
+
+    with LocalStore(str(tmp_path)).commit_lock():
+        monkeypatch.setattr(module, call, fail)
+    assert failed == [call]

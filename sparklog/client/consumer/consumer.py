@@ -53,6 +53,7 @@ from sparklog.errors import (
     InvalidArgumentTypeError,
     KafkaTimeoutError,
     OffsetOutOfRangeError,
+    RootReplacedError,
     SparklogError,
 )
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC, is_internal_topic
@@ -245,8 +246,7 @@ class Consumer(Shown, PositionCalls):
         with self._thread_guard.enter():
             self._put_back()
             for position in [self._subscription.at(partition) for partition in partitions]:
-                position.paused = paused
-                self._read_ahead.pause(position.topic_partition, paused)
+                self._positions.pause(position, paused)
 
     def paused(self) -> set[TopicPartition]:
         """Return the partitions that are paused. Any thread may call this."""
@@ -403,11 +403,8 @@ class Consumer(Shown, PositionCalls):
             return min(max(work_deadline - self._clock.monotonic(), 0), MIN_POLL_SECONDS)
 
         try:
-            self._positions.leave_history()
+            self._leave_history(left())
             if self._group is not None:
-                if self._positions.are_read_again and subscription.automatic:
-                    self._group.rejoin("commits were removed before it had read them", left())
-                    self._positions.are_read_again = False
                 pause = self._update_group(self._group, left())
             elif subscription.automatic:
                 self._assign_all()
@@ -420,6 +417,19 @@ class Consumer(Shown, PositionCalls):
             pause = self._config.retry_backoff
         self._read_ahead.start()
         return pause
+
+    def _leave_history(self, seconds: float) -> None:
+        """Tell the program, by an error or by another membership, that what it has may be of a former history."""
+        try:
+            self._positions.leave_history()
+        except RootReplacedError:
+            self._subscription.left_history = None
+            raise
+        if self._subscription.left_history is not None:
+            is_told_by_error = self._positions.needs_seek or not self._subscription.automatic
+            if self._group is not None and not is_told_by_error:
+                self._group.rejoin("commits were removed before it had read them", seconds)
+            self._subscription.left_history = None
 
     def _update_group(self, group: GroupSession, seconds: float) -> float:
         before = self._subscription.positions

@@ -161,6 +161,7 @@ class ReadAhead:
         """Read this partition from ``offset`` on; its buffered records are dropped. Nothing more is read once the log
         has left this history: the caller has to find the offset again."""
         with self.lock:
+            self._exhausted = False  # first, for an interrupt in between
             self._remove_stream(partition)
             self.streams[partition] = Stream(partition, offset, paused, topic_id, history)
             self._wake_thread()
@@ -175,6 +176,7 @@ class ReadAhead:
         """Pause a partition: keep its buffered records, but neither return them nor read more. Or resume it."""
         with self.lock:
             if partition in self.streams:
+                self._exhausted = False  # as in read_from
                 self.streams[partition].paused = paused
                 self._wake_thread()
 
@@ -229,6 +231,7 @@ class ReadAhead:
     def _raise_error(self) -> None:
         for stream in list(self.streams.values()):
             if stream.error is not None and not stream.paused and not stream.chunks:
+                self._exhausted = False  # as in read_from
                 error, stream.error = stream.error, None
                 self._move(stream, last=True)
                 self._wake_thread()

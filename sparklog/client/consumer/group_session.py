@@ -28,6 +28,7 @@ from sparklog.client.consumer.config import ConsumerConfig
 from sparklog.client.consumer.fetcher import ReadAhead
 from sparklog.client.consumer.metrics import ConsumerMetrics
 from sparklog.client.consumer.one_thread import OneThread
+from sparklog.client.consumer.rebalance import Rebalance, Step, plan_rebalance
 from sparklog.client.consumer.records import ConsumerGroupMetadata, MemberState
 from sparklog.client.consumer.subscription_state import Subscription, run_to_end
 from sparklog.client.consumer.unknown_topics import unknown_as_timeout
@@ -35,7 +36,7 @@ from sparklog.client.deadlines import Call, InOrder, timed_out
 from sparklog.client.producer.futures import Future, SendOutcome
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.group_liveness import expire_dead_members
-from sparklog.coordinator.group_member import Change, GroupMember
+from sparklog.coordinator.group_member import GroupMember
 from sparklog.errors import (
     CommitFailedError,
     FencedInstanceIdError,
@@ -140,14 +141,7 @@ class GroupSession:
         self._next_auto_commit = self._clock.monotonic() + config.auto_commit_interval
         self._calls = InOrder("sparklog-consumer-group", metrics.lock)
         self._step: _Step | None = None
-        self._change: Change | None = None
-        self._is_changing = False
-        self._untold: frozenset[TopicPartition] = frozenset()
-        """Partitions whose listener was about to be called, or was interrupted: that they are gone is said again."""
-        self._is_telling = False
-        """Whether partitions were added, and the listener was not told yet, or was interrupted."""
-        self._settled = -1
-        """The group's generation whose changes the subscription has."""
+        self._rebalance: Rebalance | None = None
         self._pending: deque[Call[None]] = deque()
         self._due_callbacks: deque[tuple[Callback, Offsets, BaseException | None]] = deque()
 
@@ -183,7 +177,7 @@ class GroupSession:
     @property
     def is_rebalancing(self) -> bool:
         """Return whether something that ``update`` began, and that may change the assignment, is not over."""
-        return self._step is not None or self._change is not None
+        return self._step is not None or self._rebalance is not None
 
     def update(self, seconds: float) -> None:
         """Join the group, renew the lease and take part in rebalances, as needed.
@@ -195,21 +189,22 @@ class GroupSession:
             return
         until = self._clock.monotonic() + seconds
         self._finish_step(until)
-        if self._is_changing and self._change is None:
-            self._apply_interrupted()
-        member = self._member
+        member, rebalance = self._member, self._rebalance
+        if rebalance is not None and not rebalance.is_of(member.member_id):  # the heartbeats' thread has left since
+            self._rebalance = None
         if member.joined and member.overdue:
             self._take_step(self._renew, "renewing the lease", until)
         for _ in range(_MAX_CHANGES):
             began = self._clock.monotonic()
-            self._is_changing = True  # until the member's partitions are those of the subscription
-            self._change = self._change or member.reconcile() or None
-            if self._change:
-                self._apply_change(until)
+            if self._rebalance is None:
+                found = member.look()
+                self._rebalance = plan_rebalance(found, self._subscription.positions)
+                if self._rebalance is None:
+                    member.adopt(found)
+            if self._rebalance is not None:
+                self._apply(self._rebalance, until)
                 self._metrics.record_sync(began)
                 continue
-            self._settled = member.generation
-            self._is_changing = False
             if not self._subscription.automatic:  # the listener has called unsubscribe()
                 break
             topics = self._subscription.matching(self._coordinator.state.topics)
@@ -270,93 +265,66 @@ class GroupSession:
         with contextlib.suppress(SparklogError):
             expire_dead_members(self._coordinator, [self._config.group_id])
 
-    def _apply_change(self, until: float) -> None:
-        """Apply the change that ``reconcile`` returned. It returns each change once, so this one is kept until the
-        commits in progress are over: a commit of an earlier position must not be mistaken for one by the listener."""
-        change = self._change
-        if change is not None and (change.revoked or change.to_acknowledge):
+    def _apply(self, rebalance: Rebalance, until: float) -> None:
+        """Do what is left of a change. Raises KafkaTimeoutError before it begins, while a commit is in progress: one of
+        an earlier position must not be mistaken for one by the listener."""
+        if Step.ACKNOWLEDGE in rebalance.steps:
             self.finish_commits(max(until - self._clock.monotonic(), 0))
-            change = self._change  # None where a callback has called unsubscribe()
-        self._change = None
-        if change is not None:
-            try:
-                self._apply(change, until)
-            except Exception:  # of the storage, which is for the caller; or of a signal's handler, in between
-                is_applied = (
-                    not self._untold
-                    and not self._is_telling
-                    and self._subscription.positions.keys() == self._member.owned
-                )
-                self._is_changing = self._subscription.automatic and not is_applied
-                raise
-        self._is_changing = False
+        steps: dict[Step, Callable[[], None]] = {
+            Step.ADOPT: lambda: self._member.adopt(rebalance.found),
+            Step.LOSE: lambda: self._lose(rebalance.lost),
+            Step.TELL_REVOKED: lambda: self._tell_revoked(rebalance),
+            Step.DROP_REVOKED: lambda: self._drop_partitions(rebalance.revoked),
+            Step.ACKNOWLEDGE: lambda: self._commit_last_offsets(rebalance, until),
+            Step.ASSIGN: lambda: self._assign(rebalance.assigned),
+        }
+        while rebalance.steps and self._rebalance is rebalance:  # else a callback has called unsubscribe()
+            steps[rebalance.steps[0]]()
+            rebalance.steps.popleft()
+        if self._rebalance is rebalance:
+            self._rebalance = None
+        if rebalance.failure is not None:
+            raise rebalance.failure
 
-    def _apply_interrupted(self) -> None:
-        """After an interrupt in the middle of a change, which is reported only once: partitions may have been revoked
-        and assigned again, so all count as lost, and those of the member as assigned."""
-        positions = self._untold.union(self._subscription.positions)
-        group = self._coordinator.state.groups.get(self._config.group_id)
-        is_settled = group is not None and group.generation == self._settled and not self._is_telling
-        if positions != self._member.owned or not is_settled:
-            self._forget_last()
-            if positions:
-                try:
-                    self._call_listener("on_partitions_lost", positions)
-                finally:
-                    self._drop_partitions(positions)
-            owned = self._member.owned
-            if owned and self._subscription.automatic:
-                self._is_telling = True
-                self._subscription.add(owned)
-                self._call_listener("on_partitions_assigned", owned)
-        self._is_changing = False
+    def _lose(self, partitions: frozenset[TopicPartition]) -> None:
+        self._call_listener("on_partitions_lost", partitions)
+        self._drop_partitions(partitions)
 
-    def _apply(self, change: Change, until: float) -> None:
-        if change.lost:
-            self._untold = change.lost
-            self._forget_last()
-            try:
-                self._call_listener("on_partitions_lost", change.lost)
-            finally:
-                self._drop_partitions(change.lost)
-        try:
-            if change.revoked or change.to_acknowledge:
-                self._revoke(change, until)
-        finally:  # a storage error must not lose the assignment, which is reported only once
-            if (change.assigned or change.completed) and self._subscription.automatic:
-                self._is_telling = True
-                self._subscription.add(change.assigned)
-                self._call_listener("on_partitions_assigned", change.assigned)
+    def _assign(self, partitions: frozenset[TopicPartition]) -> None:
+        self._subscription.add(partitions)
+        self._call_listener("on_partitions_assigned", partitions)
 
-    def _revoke(self, change: Change, until: float) -> None:
-        changed = self.changed_offsets(change.revoked) if self._config.auto_commit else {}
+    def _tell_revoked(self, rebalance: Rebalance) -> None:
+        changed = self.changed_offsets(rebalance.revoked) if self._config.auto_commit else {}
         last = self.prepare(changed)
         before = {partition: self._subscription.positions[partition].committed for partition in changed}
-        self._untold = change.revoked
+        if rebalance.revoked:
+            self._call_listener("on_partitions_revoked", rebalance.revoked)
+        if self._rebalance is not rebalance:  # unsubscribe() has committed and left the group
+            return
+        positions = self._subscription.positions
+        changed = {
+            partition: at for partition, at in changed.items() if positions[partition].committed == before[partition]
+        }
+        rebalance.last = msgspec.structs.replace(last, offsets=changed)
+
+    def _commit_last_offsets(self, rebalance: Rebalance, until: float) -> None:
+        """Commit them, and let others have the partitions. An error must not lose the assignment, which follows."""
+        last = rebalance.last
+        assert last is not None
         try:
-            if change.revoked:
-                self._call_listener("on_partitions_revoked", change.revoked)
-            if not self._subscription.automatic:
-                return  # the listener called unsubscribe(), which committed and left the group
-            positions = self._subscription.positions
-            changed = {
-                partition: at
-                for partition, at in changed.items()
-                if positions[partition].committed == before[partition]
-            }
-            last = msgspec.structs.replace(last, offsets=changed)
-        finally:  # even if Ctrl-C ends the listener: it is called once, and others own them soon
-            self._drop_partitions(change.revoked)
-        if change.to_acknowledge:
-            # If the storage does not answer, a later poll gets here again and still has to commit these offsets, except
-            # those of a partition that was assigned again in the meantime: its position may have advanced.
-            again = change.assigned | positions.keys()
-            kept = {partition: at for partition, at in self._last_commit.offsets.items() if partition not in again}
-            self._last_commit = merge_offsets(msgspec.structs.replace(self._last_commit, offsets=kept), last)
-            self._take_step(self._acknowledge, "acknowledging revoked partitions", until)
-        elif changed:
-            commit = partial(self._member.submit, last)
-            self._take_step(partial(self._commit_or_log, commit), "committing the last offsets", until)
+            if rebalance.found.change.to_acknowledge:
+                # If the storage does not answer, a later poll gets here again and still has to commit these offsets,
+                # except those of a partition that was assigned again in the meantime: its position may have advanced.
+                again = rebalance.assigned | self._subscription.positions.keys()
+                kept = {partition: at for partition, at in self._last_commit.offsets.items() if partition not in again}
+                self._last_commit = merge_offsets(msgspec.structs.replace(self._last_commit, offsets=kept), last)
+                self._take_step(self._acknowledge, "acknowledging revoked partitions", until)
+            elif last.offsets:
+                commit = partial(self._member.submit, last)
+                self._take_step(partial(self._commit_or_log, commit), "committing the last offsets", until)
+        except SparklogError as error:
+            rebalance.failure = error
 
     def _acknowledge(self) -> None:
         last = self._last_commit
@@ -386,25 +354,20 @@ class GroupSession:
         if called is None and method == "on_partitions_lost":
             called = getattr(listener, "on_partitions_revoked", None)
         if called is None or method in self._calling:
-            self._note_told(method)
             return
+        given, has_begun = set(partitions), False
         try:
             self._calling.append(method)
-            run_to_end(called(set(partitions)), self._thread_guard)
-            self._note_told(method)
+            has_begun = True
+            run_to_end(called(given), self._thread_guard)
         except Exception as error:
-            self._note_told(method)
+            if not has_begun:  # a handler of a signal has raised it: the listener is called by the next poll
+                raise
             logger.exception("%s of the listener of group %s failed", method, self._config.group_id)
             self._listener_error = self._listener_error or error
         finally:
             if method in self._calling:  # not if it was interrupted before
                 self._calling.remove(method)
-
-    def _note_told(self, method: str) -> None:
-        if method == "on_partitions_assigned":
-            self._is_telling = False
-        else:
-            self._untold = frozenset()
 
     def raise_listener_error(self) -> None:
         """Raise KafkaError if the listener failed: once, at the end of the rebalance."""
@@ -428,7 +391,7 @@ class GroupSession:
             except KafkaTimeoutError as error:  # leave anyway, or it would keep partitions that it does not read
                 logger.warning("leaving group %s before a commit was acknowledged: %s", self._config.group_id, error)
         self._stop_heartbeats(seconds)
-        self._change, self._untold, self._is_telling = None, frozenset(), False
+        self._rebalance = None
         until = self._clock.monotonic() + seconds
         then = "if it fails, the group removes this member after its session timeout"
         try:
@@ -525,9 +488,10 @@ class GroupSession:
 
     def _history(self, partitions: Iterable[TopicPartition]) -> int:
         """Return the history of the log, by ``unlinked_jumps``, in which the positions in these partitions were found;
-        the first one if there are several."""
+        the first one if there are several, or some were dropped and the program was not told yet."""
         positions = self._subscription.positions
         found = [positions[partition].history for partition in partitions if partition in positions]
+        found.append(self._subscription.left_history)
         newest = self._coordinator.log.unlinked_jumps
         return min((history for history in found if history is not None), default=newest)
 

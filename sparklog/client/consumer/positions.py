@@ -75,8 +75,6 @@ class Positions:
         self._checked_state: State | None = None
         self._lookup_calls = InOrder("sparklog-consumer-lookup", self._read_ahead.lock)
         self.stale = False
-        self.are_read_again = False
-        """Whether positions were dropped that are read again from the group's offsets, without an error."""
         self._left = list[str]()
         """Positions that were dropped, which an error has to tell."""
 
@@ -85,13 +83,19 @@ class Positions:
         """The history of the log, to be read before the state in which a position is found."""
         return self._coordinator.log.unlinked_jumps
 
+    @property
+    def needs_seek(self) -> bool:
+        """Whether a position was dropped from which no offset of a group leads on: finding it is an error."""
+        return any(at.reset == _LEFT_HISTORY for at in self._subscription.positions.values())
+
     def leave_history(self) -> None:
         """Drop the positions that were found in a history that the log has left: other records may have those offsets
         in a root that was restored from a copy meanwhile. They are read from the group's offset again; without one,
         ``update`` raises RootReplacedError until the caller seeks.
 
-        No position goes back in silence: a member of a group reads again as another one (``are_read_again``), and who
-        is none, or has to seek in a partition, gets RootReplacedError once.
+        No position goes back in silence: a member of a group reads again as another one, from the next ``poll`` on, and
+        who is none, or has to seek in a partition, gets RootReplacedError once. Until then nothing is committed: what
+        the caller has was read in the history that was left (``Subscription.left_history``).
         """
         history, state = self._history, self._coordinator.state
         left = {
@@ -100,9 +104,11 @@ class Positions:
             if at.position is not None and at.history not in (None, history)
         }
         again = [f"{at.topic_partition} (was at {at.position})" for at, has_committed in left.items() if has_committed]
-        if again and len(again) == len(left) and self._subscription.automatic:  # noted first, for an interrupt
-            self.are_read_again = True
-        elif again:
+        if left:  # noted first, for an interrupt
+            noted = self._subscription.left_history
+            found_in = {at.history for at in left if at.history is not None} | ({noted} if noted is not None else set())
+            self._subscription.left_history = min(found_in)
+        if again and not (len(again) == len(left) and self._subscription.automatic):
             self._left += again
         for at, has_committed in left.items():
             self.stale = True
@@ -145,6 +151,8 @@ class Positions:
                 self._unresolved.append(position)
             elif not self._read_ahead.is_reading(position.topic_partition):
                 self.read(position)
+            else:  # what an interrupt may have left half done
+                self._read_ahead.pause(position.topic_partition, position.paused)
         if timeout is not None:
             raise timeout
         self.stale = False
@@ -237,6 +245,13 @@ class Positions:
         self._read_ahead.forget(position.topic_partition)
         position.start(StartOffset(offset, None, origin))
         self.read(position)
+        self.stale = was_stale
+
+    def pause(self, position: PartitionPosition, paused: bool) -> None:
+        """Return no records of this partition until it is resumed, or resume it."""
+        was_stale, self.stale = self.stale, True  # for an interrupt in between
+        position.paused = paused
+        self._read_ahead.pause(position.topic_partition, paused)
         self.stale = was_stale
 
     def seek_by(self, position: PartitionPosition, reset: str) -> None:

@@ -188,12 +188,13 @@ class PartitionPosition:
     def find_origin(self, offset: int) -> Origin | None:
         """Return what the caller has looked up offsets in, if it seeks to one of them, or to one that it has counted
         from them; None if it seeks to an offset of the topic that it reads. One that it was not told, and that is among
-        the records that it got last, is that of a record."""
+        the records that it got last, is that of a record; in a history that was left that of any record it has got."""
         found = self.looked_up
         if found is None:
             return None
         is_told = found.offsets is None or offset in found.offsets
-        return found.origin if is_told or not self.returned_from <= offset <= self._highest() else None
+        returned_from = self.returned_from if self.history == found.origin.history else 0
+        return found.origin if is_told or not returned_from <= offset <= self._highest() else None
 
     def _highest(self) -> int:
         return max(self.reached, -1 if self.position is None else self.position)
@@ -223,6 +224,8 @@ class Subscription:
         self.pattern: re.Pattern[str] | None = None
         self.listener: Any = None
         self.manual = False
+        self.left_history: int | None = None
+        """The history in which positions were found that were dropped, until ``poll`` has told the caller."""
         self._match_cache: tuple[re.Pattern[str], int, object, frozenset[str]] | None = None
         self.positions: dict[TopicPartition, PartitionPosition] = {}
 
@@ -280,7 +283,7 @@ class Subscription:
     def unsubscribe(self) -> None:
         """Drop all topics and partitions."""
         self.remove(list(self.positions))
-        self.topics, self.pattern, self.listener, self.manual = None, None, None, False
+        self.topics, self.pattern, self.listener, self.manual, self.left_history = None, None, None, False, None
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
         added = {

@@ -92,7 +92,8 @@ class Metadata:
 
     ``state`` is the newest state that could be derived, that of version ``last`` unless the log is broken before it;
     ``lists`` are its live segments by topic. ``newer``: a later version of sparklog has written some objects, so that
-    the rest cannot be checked.
+    the rest cannot be checked. ``continued`` is the version of the last checkpoint that covers damaged commits before
+    it, -1 if none does.
     """
 
     state: State
@@ -103,6 +104,7 @@ class Metadata:
     commits: int = 0
     checkpoints: list[KeptCheckpoint] = field(default_factory=list)
     newer: bool = False
+    continued: int = -1
 
     @property
     def is_whole(self) -> bool:
@@ -614,6 +616,7 @@ class _Replay:
             self._previous = (kept.version, kept.state.digest)
         self._findings += [_covered_by(kept, finding) for finding in self._open if finding.kind != kinds.LOST_HISTORY]
         self._open = []
+        self._result.continued = kept.version
 
 
 def _of_commit(kind: str, version: int, message: str, action: str = _FROM_MIRROR) -> Finding:

@@ -227,7 +227,8 @@ def end_log_at(store: Store, end: int, dry_run: bool = False) -> Iterator[Repair
     For a root that was restored to an older state, and has commits of two histories. Raises StorageError.
     """
     found = find_beyond(store, end + 1)
-    ends = _ends_before_damage(check_metadata(store).findings)
+    whole = check_metadata(store)
+    ends = _ends_before_damage(whole)
     metadata = check_metadata(cast(Store, LogUntil(store, end)))
     errors = [finding.message for finding in metadata.findings if finding.severity == ERROR]
     if read_boundary(store) > end:
@@ -237,15 +238,21 @@ def end_log_at(store: Store, end: int, dry_run: bool = False) -> Iterator[Repair
     elif end not in ends:
         last = f"; the log can end at {', '.join(map(str, sorted(ends)))}" if ends else ""
         why = f"commit {end + 1} is sound, and so an acknowledged write{last}"
+        if end < whole.continued:
+            why = f"the checkpoint of version {whole.continued} covers what is damaged; the log goes on after it{last}"
     else:
         yield from take_out(store, end, end + 1, found, lambda: _ends_there(store, metadata), dry_run)
         return
     yield _repair("not ended", COMMITS, dry_run, why)
 
 
-def _ends_before_damage(findings: Sequence[Finding]) -> set[int]:
-    """Return the versions after which the log is damaged. Of two commits that do not fit, either may be wrong."""
-    damage = [finding for finding in findings if finding.kind in _DAMAGE]
+def _ends_before_damage(metadata: Metadata) -> set[int]:
+    """Return the versions after which the log is damaged. Of two commits that do not fit, either may be wrong.
+
+    Commits that follow a checkpoint which covers damaged ones before it are acknowledged writes of a log that goes on.
+    """
+    goes_on = metadata.last > metadata.continued
+    damage = [each for each in metadata.findings if each.kind in _DAMAGE and (each.severity == ERROR or not goes_on)]
     forks = [finding.version for finding in damage if finding.kind == kinds.BROKEN_CHAIN]
     return {finding.version - 1 for finding in damage}.union(forks)
 

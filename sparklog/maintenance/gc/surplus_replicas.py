@@ -29,6 +29,7 @@ from sparklog.coordinator.removals import (
     describe_lasting_cordon,
     may_repeat_requests,
     note_begin,
+    note_going_on,
     note_removal,
     read_newest_removal,
 )
@@ -62,11 +63,14 @@ def remove_surplus_replicas(
     if dry_run or not candidates:
         return candidates
     earlier = read_newest_removal(coordinator.store, broker) if state.brokers[broker].cordoned else None
-    note = note_begin(coordinator.store, broker, coordinator.log.ids.write_id())
+    notes = [note_begin(coordinator.store, broker, coordinator.log.ids.write_id())]
     removal = coordinator.submit(partial(begin_removal, broker=broker, earlier=earlier))
     deleted: list[ObjectInfo] = []
     try:
-        if removal.url != state.brokers[broker].url:  # it has moved in between, and this store is the former location
+        note, may_go_on = note_going_on(coordinator.store, broker, coordinator.log.ids.write_id(), notes[0])
+        notes.append(note)
+        # or it has moved in between, and this store is the former location
+        if not may_go_on or removal.url != state.brokers[broker].url:
             return []
         surplus = _find_unlisted(coordinator, _find_surplus(coordinator, store, broker, removal.kept), problems)
         for batch in _delete(coordinator, store, removal, surplus):
@@ -77,7 +81,7 @@ def remove_surplus_replicas(
             note_removal(coordinator.store, removal)  # a deletion that was sent twice may still be on its way
         elif not coordinator.submit(partial(end_removal, removal=removal)):
             problems.append(describe_lasting_cordon(broker))
-        coordinator.store.delete(note)
+        map_parallel(coordinator.store.delete, notes, coordinator.store.parallel_requests)
 
 
 def _delete(

@@ -215,6 +215,30 @@ def test_no_position_of_before_is_committed(subscribe: bool, given: bool) -> Non
         assert scene.committed() == 2
 
 
+@pytest.mark.parametrize("subscribe", [False, True])
+def test_a_position_that_was_asked_for_is_no_leave_to_commit_offsets_of_before(subscribe: bool) -> None:
+    """A program that shows its lag has not heard yet that what it has may be of another history."""
+    with restored(subscribe, group_id="g") as scene, new_producer(scene.coordinator, transactional_id="x") as producer:
+        scene.coordinator.refresh()  # as by the fetch thread
+        if not subscribe:
+            with pytest.raises(RootReplacedError):
+                scene.consumer.position(T0)
+        assert scene.consumer.position(T0) == 2
+        offsets = {T0: OffsetAndMetadata(5, "", -1)}
+        with pytest.raises(CommitFailedError, match="restored from a copy"):
+            scene.consumer.commit(offsets)
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction(offsets, scene.consumer.group_metadata())
+        with pytest.raises(TransactionAbortedError, match="restored from a copy"):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        assert scene.committed() == 2
+        assert scene.read(len(NEW)) == NEW
+        scene.consumer.commit()
+        assert scene.committed() == 2 + len(NEW)
+
+
 def test_a_commit_that_waits_is_decided_as_of_when_it_was_asked_for() -> None:
     scene = Restored(group_id="g")
     scene.begin()
@@ -257,6 +281,15 @@ def test_a_seek_to_an_offset_of_before_is_dropped_and_one_that_was_looked_up_is_
     with restored(group_id="g") as scene:
         scene.consumer.seek(T0, scene.consumer.end_offsets([T0])[T0] - 1)
         assert scene.read(1) == NEW[-1:]
+
+
+def test_a_seek_back_to_a_record_of_before_is_no_seek_in_the_other_history() -> None:
+    with restored(group_id="g", max_poll_records=1) as scene:
+        scene.coordinator.refresh()
+        assert scene.consumer.end_offsets([T0]) == {T0: 8}  # for its lag
+        scene.consumer.seek(T0, 3)  # tried again
+        scene.learn_of_loss()
+        assert scene.read(len(NEW)) == NEW
 
 
 def test_the_fetch_thread_reads_nothing_of_the_other_history_at_the_old_position() -> None:

@@ -22,7 +22,7 @@ from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.layout import Boundary, read_boundary, write_boundary
 from sparklog.log.settings import LogSettings
 from sparklog.maintenance.fsck.check import check_cluster
-from sparklog.maintenance.fsck.kinds import ERROR, INFO, Report
+from sparklog.maintenance.fsck.kinds import ERROR, INFO, WARNING, Report
 from sparklog.maintenance.fsck.repair import repair_cluster
 from sparklog.maintenance.fsck.report import to_text
 from sparklog.maintenance.mirror import mirror
@@ -288,6 +288,17 @@ def test_a_damaged_checkpoint_is_no_reason_to_cut_the_log(cluster: DamagedCluste
     heads.write_bytes(b"?")
     report = repaired(cluster, end_at=4)
     assert "is sound" in report.repairs[0].why_not
+    assert cluster.values() == before
+
+
+def test_old_commits_that_a_checkpoint_covers_are_no_reason_to_cut_the_log(cluster: DamagedCluster) -> None:
+    cluster.reopened().log.write_checkpoint()
+    cluster.append()
+    before = cluster.values()
+    (cluster.root / commit_key(2)).unlink()
+    assert [finding.severity for finding in cluster.report().of_kind("missing-commit")] == [WARNING]
+    report = repaired(cluster, end_at=1)
+    assert "covers what is damaged" in report.repairs[0].why_not
     assert cluster.values() == before
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,21 @@ from sparklog.client.admin.client import AdminClient
 from sparklog.client.producer.producer import Producer
 from sparklog.client.reader import LogReader
 from sparklog.clock import ManualClock
-from sparklog.coordinator import create_cluster, open_cluster
+from sparklog.coordinator import brokers, create_cluster, open_cluster
 from sparklog.coordinator.brokers import add_broker, cordon_broker
-from sparklog.coordinator.removals import LATE_REQUEST_MS, REMOVALS, end_removals, note_begin, note_removal
-from sparklog.errors import BrokerNotAvailableError
+from sparklog.coordinator.removals import (
+    LATE_REQUEST_MS,
+    REMOVALS,
+    delete_notes,
+    end_removals,
+    note_begin,
+    note_removal,
+)
+from sparklog.errors import BrokerNotAvailableError, SparklogError
 from sparklog.maintenance.gc.surplus_replicas import remove_surplus_replicas
 from sparklog.maintenance.gc.vacuum import NO_REPLICA, vacuum
 from sparklog.maintenance.runner import InProcess
+from sparklog.protocol.decide.brokers import cordon
 from sparklog.protocol.decide.locations import Removal, begin_removal, end_removal
 from sparklog.protocol.decide.replicas import alter_reassignments
 from sparklog.store.memory import MemoryStore
@@ -27,6 +36,7 @@ from sparklog.testing.substitutes import substituted
 from sparklog.types import TopicPartition
 from tests.cluster.maintenance.reassignment import reassign
 from tests.cluster.maintenance.replicas import TOPIC, Replicas
+from tests.sample import chosen
 
 
 def moved(tmp_path: Path) -> Replicas:
@@ -195,6 +205,82 @@ def test_a_removal_that_ends_while_an_operator_cordons_its_broker_does_not_lift_
     assert cordon_broker(cluster, 1), "it is a change now"
     assert ended == [True]
     assert cluster.refresh().brokers[1].cordoned
+
+
+def test_the_note_of_a_removal_that_begins_while_an_operator_lifts_a_cordon_is_kept() -> None:
+    """The operator's commit does not stop it: a later one has to find the note."""
+    looked: list[int] = []
+    begun: list[str] = []
+
+    def begin(step: int, call: Call) -> None:
+        if call.operation == "list" and call.key.startswith(REMOVALS):
+            looked.append(step)
+        elif looked and not begun:
+            begun.append(f"{REMOVALS}1-begun-second")
+            assert note_begin(root, 1, "second") == begun[0]
+
+    root = FaultyStore(MemoryStore("begun-while-lifted"), before=begin)
+    cluster = create_cluster(root)
+    add_broker(cluster, "memory://begun-while-lifted-disk", 1)
+    cluster.submit(lambda state: cordon(state, 1, True))
+    note_begin(root, 1, "first")
+    assert cordon_broker(cluster, 1, False)
+    assert [info.key for info in root.list(REMOVALS)] == begun
+
+
+class SlowOperator:
+    """Lifts the cordon of broker 1 before a request of a removal there, but deletes the notes that it has found only
+    before a later one; then moves the partition back, has the other copies deleted, and cordons the broker again."""
+
+    def __init__(self, first: int, last: int, is_cordoned: bool) -> None:
+        self.first, self.last = first, last
+        self.keys: list[str] = []
+        self.found: list[str] = []
+        raw = MemoryStore(f"slow-operator-{uuid.uuid4().hex}")
+        self.cluster = create_cluster(raw)
+        for number in (1, 2):
+            add_broker(self.cluster, f"memory://{uuid.uuid4().hex}", number)
+        self.cluster.create_topic(TOPIC, assignment=[[1]])
+        append_records(self.cluster, TOPIC, [Record(value=b"v")])
+        reassign(self.cluster, {(TOPIC, 0): [2]}, InProcess())
+        if is_cordoned:
+            cordon_broker(self.cluster, 1)
+        self.removing = open_cluster(FaultyStore(raw, before=self.act))
+
+    def act(self, step: int, call: Call) -> None:
+        now = len(self.keys)
+        self.keys.append(call.key)
+        if now == self.first:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(brokers, "delete_notes", lambda root, keys: self.found.extend(keys))
+                cordon_broker(self.cluster, 1, False)
+        if now == self.last:
+            delete_notes(self.cluster.store, self.found)
+            cordon_broker(self.cluster, 1, False)
+            reassign(self.cluster, {(TOPIC, 0): [1]}, InProcess())
+            remove_surplus_replicas(self.cluster, 2)
+            cordon_broker(self.cluster, 1)
+
+    def run(self) -> None:
+        remove_surplus_replicas(self.removing, 1)
+        with LogReader(self.cluster) as reader:
+            state = self.cluster.refresh()
+            assert [record.value for record in reader.records(TOPIC, 0, 0, 1, state)] == [b"v"]
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("is_cordoned", [False, True])
+def test_a_removal_suspended_at_any_step_takes_nothing_that_was_moved_back(is_cordoned: bool) -> None:
+    undisturbed = SlowOperator(-1, -1, is_cordoned)
+    undisturbed.run()
+    # It looks at the log last, by two requests, before it asks whether the location is the root's, and deletes.
+    steps = range(undisturbed.keys.index("meta/epochs/") - 1)
+    assert len(steps) > 10
+    for first, last in chosen((first, last) for first in steps for last in steps if first <= last):
+        try:
+            SlowOperator(first, last, is_cordoned).run()
+        except SparklogError as error:
+            raise AssertionError(f"an operator before requests {first} and {last}") from error
 
 
 @pytest.mark.parametrize("command", ["cordon", "drain"])

@@ -1,0 +1,78 @@
+"""A change of a consumer's partitions while it is applied: what is left to do, in Kafka's order.
+
+    rebalance = plan_rebalance(member.look(), positions)
+    while rebalance.steps:
+        ...  # the first step
+        rebalance.steps.popleft()
+
+An interrupt (Ctrl-C, an alarm) may arrive at any line. A step is the first one until it has ended, and the next
+``poll`` begins with it again: each can be repeated, and a listener may be told the same twice. The plan goes by the
+partitions that the subscription has, whatever an interrupted change has left there.
+
+Rules: pure. Not for: doing any of it (``group_session``).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from enum import Enum
+
+from sparklog.coordinator.group_member import Found
+from sparklog.errors import SparklogError
+from sparklog.protocol.decide.groups import GroupCommit
+from sparklog.types import TopicPartition
+
+
+class Step(Enum):
+    """A part of a change. Its value is the order in which they are done."""
+
+    ADOPT = 1
+    """The member has the change."""
+    LOSE = 2
+    """The listener is told what is lost, and nothing of that is read any more."""
+    TELL_REVOKED = 3
+    """The listener is told what is revoked, and may commit; then the last offsets are known."""
+    DROP_REVOKED = 4
+    ACKNOWLEDGE = 5
+    """The last offsets are committed, and others get the partitions."""
+    ASSIGN = 6
+    """What is assigned is added, and the listener is told."""
+
+
+@dataclass(eq=False)
+class Rebalance:
+    """What is left to do. ``last`` are the offsets to commit before others get the partitions; ``failure`` is an error
+    of that commit, which does not keep the consumer from what it is assigned."""
+
+    found: Found
+    lost: frozenset[TopicPartition]
+    revoked: frozenset[TopicPartition]
+    assigned: frozenset[TopicPartition]
+    steps: deque[Step]
+    last: GroupCommit | None = None
+    failure: SparklogError | None = field(default=None, repr=False)
+
+    def is_of(self, member: str) -> bool:
+        """Return whether it is a change of this member still; one that is out of the group has no id."""
+        return member == self.found.member or (self.found.is_out and not member)
+
+
+def plan_rebalance(found: Found, positions: Collection[TopicPartition]) -> Rebalance | None:
+    """Return the steps from these partitions to those of the member; None if there is nothing to do but to adopt."""
+    change, have = found.change, frozenset(positions)
+    lost = (have & change.lost) | (have - change.revoked - found.owned)
+    revoked = (have & change.revoked) - lost
+    assigned = found.owned - (have - lost - revoked)
+    steps = {
+        Step.LOSE: bool(lost),
+        Step.TELL_REVOKED: bool(revoked) or change.to_acknowledge,
+        Step.DROP_REVOKED: bool(revoked),
+        Step.ACKNOWLEDGE: bool(revoked) or change.to_acknowledge,
+        Step.ASSIGN: bool(assigned) or change.completed,
+    }
+    if not any(steps.values()):
+        return None
+    planned = [Step.ADOPT, *(step for step, is_needed in steps.items() if is_needed)]
+    return Rebalance(found, lost, revoked, assigned, deque(planned))

@@ -1,0 +1,59 @@
+"""The steps from the partitions that a subscription has to those of its member."""
+
+from __future__ import annotations
+
+from sparklog.client.consumer.rebalance import Step, plan_rebalance
+from sparklog.coordinator.group_member import Change, Found, Seen, Told
+from sparklog.types import TopicPartition
+
+A, B, C = (TopicPartition("t", number) for number in range(3))
+NONE: frozenset[TopicPartition] = frozenset()
+
+
+def found(change: Change, *owned: TopicPartition, member: str = "m", is_out: bool = False) -> Found:
+    return Found(change, Told(member, dict.fromkeys(owned, "id")), Seen(), member, is_out)
+
+
+def test_nothing_is_to_be_done_where_the_subscription_has_what_the_member_has() -> None:
+    assert plan_rebalance(found(Change(1), A, B), [A, B]) is None
+
+
+def test_what_was_left_by_an_interrupted_change_is_lost_and_what_was_not_added_is_assigned() -> None:
+    plan = plan_rebalance(found(Change(1), A, B), [B, C])
+    assert plan is not None
+    assert (plan.lost, plan.revoked, plan.assigned) == (frozenset([C]), NONE, frozenset([A]))
+    assert list(plan.steps) == [Step.ADOPT, Step.LOSE, Step.ASSIGN]
+
+
+def test_a_partition_that_is_revoked_and_assigned_again_is_dropped_before_it_is_added() -> None:
+    change = Change(2, revoked=frozenset([A, B]), assigned=frozenset([A]), completed=True, to_acknowledge=True)
+    plan = plan_rebalance(found(change, A), [A, B])
+    assert plan is not None
+    assert (plan.lost, plan.revoked, plan.assigned) == (NONE, frozenset([A, B]), frozenset([A]))
+    assert list(plan.steps) == [Step.ADOPT, Step.TELL_REVOKED, Step.DROP_REVOKED, Step.ACKNOWLEDGE, Step.ASSIGN]
+
+
+def test_a_topic_that_was_created_again_is_lost_and_assigned() -> None:
+    plan = plan_rebalance(found(Change(2, lost=frozenset([A]), assigned=frozenset([A])), A), [A])
+    assert plan is not None
+    assert (plan.lost, plan.assigned) == (frozenset([A]), frozenset([A]))
+
+
+def test_who_is_out_of_the_group_loses_what_it_has() -> None:
+    plan = plan_rebalance(found(Change(-1, lost=frozenset([A])), member="m", is_out=True), [A, B])
+    assert plan is not None
+    assert plan.lost == {A, B}
+    assert list(plan.steps) == [Step.ADOPT, Step.LOSE]
+    assert [plan.is_of(member) for member in ("m", "", "other")] == [True, True, False]
+
+
+def test_the_end_of_a_rebalance_is_told_also_to_a_member_that_got_nothing() -> None:
+    plan = plan_rebalance(found(Change(3, completed=True)), [])
+    assert plan is not None
+    assert (plan.assigned, list(plan.steps)) == (NONE, [Step.ADOPT, Step.ASSIGN])
+
+
+def test_others_wait_also_for_a_member_that_has_nothing_left_to_give_up() -> None:
+    plan = plan_rebalance(found(Change(3, to_acknowledge=True)), [])
+    assert plan is not None
+    assert list(plan.steps) == [Step.ADOPT, Step.TELL_REVOKED, Step.ACKNOWLEDGE]
