@@ -67,7 +67,7 @@ class RecordReader:
     ) -> Iterator[tuple[Segment, Records]]:
         """Yield the records of ``[start, end)``, which are in the log of this state. As ``read_segments``."""
         coordinator = self._coordinator or self._open_cluster()
-        history = coordinator.log.unlinked_jumps
+        history = coordinator.log.history_of(state)  # refused below unless it is that of now
         try:
             segments = coordinator.segments(topic, state).partition(partition).between(start, end)
         except OffsetOutOfRangeError as error:

@@ -24,6 +24,7 @@ from sparklog.client.reader import LogReader
 from sparklog.client.scan import scan
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import InvalidTxnStateError, KafkaError
+from sparklog.protocol.decide.topics import create_partitions
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import SimulatedInterrupt
 from sparklog.testing.interrupts import count_points, interrupt
@@ -398,6 +399,19 @@ def seek_given_up(cluster: Coordinator) -> Steps:
     consumer.close()
 
 
+def poll_a_topic_that_has_grown(cluster: Coordinator) -> Steps:
+    """Without a group; nobody commits anything later."""
+    consumer = Consumer("t", cluster=cluster, auto_offset_reset="earliest")
+    assert read_values(consumer, len(OLD)) == OLD
+    cluster.submit(lambda state: create_partitions(state, "t", 2))
+    with Producer(cluster=cluster) as producer:
+        producer.send("t", b"new", partition=1)
+    got: list[bytes | None] = []
+    yield lambda: got.extend(value.value for values in consumer.poll(timeout_ms=500).values() for value in values)
+    assert [*got, *read_values(consumer, 1 - len(got))] == [b"new"]
+    consumer.close()
+
+
 def resume_given_up(cluster: Coordinator) -> Steps:
     consumer = Consumer(cluster=cluster, auto_offset_reset="earliest", max_poll_records=1)
     consumer.assign([FIRST])
@@ -511,6 +525,7 @@ SCENARIOS: dict[str, Scenario] = {
     "poll in a rebalance": poll_in_rebalance,
     "poll with offsets elsewhere": poll_with_offsets_elsewhere,
     "seek, given up": seek_given_up,
+    "poll a topic that has grown": poll_a_topic_that_has_grown,
     "resume, given up": resume_given_up,
     "assign again": assign_again,
     "next": iterate,

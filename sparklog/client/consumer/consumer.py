@@ -423,13 +423,13 @@ class Consumer(Shown, PositionCalls):
         try:
             self._positions.leave_history()
         except RootReplacedError:
-            self._subscription.left_history = None
+            self._positions.note_told()
             raise
         if self._subscription.left_history is not None:
             is_told_by_error = self._positions.needs_seek or not self._subscription.automatic
             if self._group is not None and not is_told_by_error:
                 self._group.rejoin("commits were removed before it had read them", seconds)
-            self._subscription.left_history = None
+            self._positions.note_told()
 
     def _update_group(self, group: GroupSession, seconds: float) -> float:
         before = self._subscription.positions
@@ -449,7 +449,6 @@ class Consumer(Shown, PositionCalls):
         state = self._coordinator.state
         if state is self._assigned_at and not self._positions.stale:
             return
-        self._assigned_at = state
         topics = [*state.topics, CONSUMER_OFFSETS_TOPIC]
         wanted = {
             TopicPartition(name, number)
@@ -462,6 +461,7 @@ class Consumer(Shown, PositionCalls):
             self._read_ahead.forget(*(assigned - wanted))
             self._subscription.remove(assigned - wanted)
             self._subscription.add(wanted)
+        self._assigned_at = state  # last, for an interrupt in between
 
     def _waits_for_group(self) -> bool:
         """Return whether a join or a rebalance is in progress; until it is over ``poll`` returns no records, as in

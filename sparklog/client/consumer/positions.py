@@ -94,8 +94,8 @@ class Positions:
         ``update`` raises RootReplacedError until the caller seeks.
 
         No position goes back in silence: a member of a group reads again as another one, from the next ``poll`` on, and
-        who is none, or has to seek in a partition, gets RootReplacedError once. Until then nothing is committed: what
-        the caller has was read in the history that was left (``Subscription.left_history``).
+        who is none, or has to seek in a partition, gets RootReplacedError from it once (``note_told``). Until then
+        nothing is committed: what the caller has was read in the history that was left (``Subscription.left_history``).
         """
         history, state = self._history, self._coordinator.state
         left = {
@@ -123,11 +123,15 @@ class Positions:
             positions = ", ".join(again[:_MOST_SHOWN])
             logger.warning("%s; reading from the group's committed offsets again: %s", what, positions)
         if self._left:
-            positions, self._left = ", ".join(self._left[:_MOST_SHOWN]), []
+            positions = ", ".join(self._left[:_MOST_SHOWN])
             raise RootReplacedError(
                 f"{what}. The next poll reads from the group's committed offsets again: {positions}; drop what was "
                 "read since"
             )
+
+    def note_told(self) -> None:
+        """Note that the caller knows what ``leave_history`` has dropped."""
+        self._left, self._subscription.left_history = [], None
 
     def update(self, seconds: float) -> None:
         """Find the positions that are not known yet. Those of topics that do not exist stay unknown.

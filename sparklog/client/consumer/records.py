@@ -210,7 +210,10 @@ def _deserialize(
         for value, record_headers in zip(values, headers, strict=True):
             deserialized.append(deserialize(topic, record_headers, value))
     except Exception as error:
-        offset = offset_at(batches.base_offset, batches.offsets, len(deserialized))
+        row = len(deserialized)
+        if _succeeds(lambda: deserialize(topic, headers[row], values[row])):  # else it is the record's own error
+            raise  # of a signal's handler, such as a time limit
+        offset = offset_at(batches.base_offset, batches.offsets, row)
         add_note(
             error,
             f"the {what}_deserializer failed at offset {offset} of {topic}-{batches.partition}; fix it, or seek past "
@@ -218,3 +221,11 @@ def _deserialize(
         )
         raise DeserializerFailure(offset, error) from error
     return deserialized
+
+
+def _succeeds(action: Callable[[], object]) -> bool:
+    try:
+        action()
+    except Exception:
+        return False
+    return True

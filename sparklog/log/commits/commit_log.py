@@ -73,6 +73,7 @@ from sparklog.log.commits.replaced_root import (
     read_next_and_end,
     refuse_other_history,
     refuse_replaced_root,
+    refuse_unlinked_history,
 )
 from sparklog.log.commits.segment_lists import SegmentLists
 from sparklog.log.commits.storage_clock import ExpiryClock, StorageClock
@@ -156,6 +157,7 @@ class CommitLog:
         self.unlinked_jumps = 0
         """Loads of a checkpoint that no commit read here links to the state before; it may be of another history. The
         number names the history that this process reads: read it before the state in which something is found."""
+        self._linked_since = -1
         self._load(listed=True)  # hint and boundary may have been written by a process that stalled
 
     @classmethod
@@ -279,6 +281,7 @@ class CommitLog:
     def _leave_history(self) -> None:
         """Count a load after which nothing links the state to what was read before."""
         self.unlinked_jumps += 1
+        self._linked_since = self._state.version
         self._digests.clear()
         self._remember_digest()
 
@@ -301,6 +304,11 @@ class CommitLog:
         another thread."""
         with self.held:
             return self._state, self.unlinked_jumps
+
+    def history_of(self, state: State) -> int:
+        """Return the history of a state that was read here at any time; of one that was left, the last such one."""
+        is_left = state.version < self._linked_since or self._digests.get(state.version) not in (None, state.digest)
+        return self.unlinked_jumps - is_left
 
     @property
     def commit_bytes(self) -> int:
@@ -537,11 +545,13 @@ class CommitLog:
         """Return the live segments of a topic as of ``state`` (default: the newest read).
 
         Raises UnknownTopicOrPartitionError, also if a topic of an older state was deleted since and its segments are no
-        longer listed. The state must come from this log.
+        longer listed, and UnlinkedHistoryError for one of a history that was left. The state must come from this log.
         """
         with self.held:
             self._recover_torn_state()
             state = state or self._state
+            if self.history_of(state) != self.unlinked_jumps:
+                raise refuse_unlinked_history(self.store, f"records of {topic} were planned to be read before")
             try:
                 return self._lists.of(topic, state, self._state)
             except CorruptMetadataError as error:

@@ -63,3 +63,18 @@ def test_a_deleted_topic_does_not_stop_automatic_commits_of_the_others(request: 
         cluster.write(0, b"c")
         read(consumer, 1)
         until(lambda: consumer.committed(at(0)) == 2, lambda: consumer.poll(10))
+
+
+def test_a_time_limit_that_ends_in_a_deserializer_comes_out_of_the_poll(request: pytest.FixtureRequest) -> None:
+    """The handler of an alarm raises an Exception, as a deserializer does; but the record is sound."""
+    limits = [TimeoutError("the time limit of a task")]
+
+    def deserialize(value: bytes) -> bytes:
+        if value.endswith(b"3") and limits:
+            raise limits.pop()
+        return value
+
+    with cluster_of_six(request).consumer("orders", value_deserializer=deserialize) as consumer:
+        with pytest.raises(TimeoutError, match="time limit of a task"):
+            read(consumer, 6)
+        assert [record.offset for record in read(consumer, 6)] == list(range(6))
