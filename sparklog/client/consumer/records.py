@@ -15,7 +15,9 @@ import pyarrow as pa
 from sparklog.client.config import Converter
 from sparklog.client.representation import shorten, table
 from sparklog.client.user_code import add_note
+from sparklog.coordinator.coordinator import newest_commit_of
 from sparklog.log.records.records import all_offsets, offset_after, offset_at, rows_before, slice_offsets
+from sparklog.protocol.decide.append import Begun
 from sparklog.types import TopicPartition
 
 SHOWN_RECORDS = 5
@@ -121,11 +123,25 @@ class ConsumerGroupMetadata(_Identity):
 
     ``group_id`` is None for a consumer without a group. ``topic_ids`` are those of the topics that it has read, by
     name: offsets of a topic that was created again since are refused. ``history`` is that of the log in which its
-    coordinator ``reader`` found its positions: offsets are refused once that has left it."""
+    coordinator ``reader`` found its positions: offsets are refused once that has left it. A producer of another
+    coordinator, also in another process, compares ``read_up_to``."""
 
     topic_ids: Mapping[str, str] = {}
     history: int | None = None
     reader: str = ""
+    _sent: Begun | None = None
+    """``read_up_to`` when this was sent to another process, where ``reader`` is empty."""
+
+    @property
+    def read_up_to(self) -> Begun | None:
+        """The newest commit that the consumer's coordinator has read in the history of its positions; None if it has
+        left that, or there is none."""
+        if not self.reader or self.history is None:
+            return self._sent
+        return newest_commit_of(self.reader, self.history)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "reader": "", "_sent": self.read_up_to}
 
 
 class DeserializerFailure(Exception):

@@ -428,9 +428,11 @@ class Producer(Shown):
         """Commit these offsets of a group with the transaction, or not at all.
 
         ``offsets`` are ``{TopicPartition: OffsetAndMetadata}``, the next to read; ``group_metadata`` is the result of
-        ``consumer.group_metadata()``, with which the commit is fenced if the member was replaced, or a group id.
+        ``consumer.group_metadata()``, with which the commit is fenced if the member was replaced, or a group id. It may
+        be pickled for a producer in another process.
 
-        Raises InvalidTxnStateError, InvalidArgumentTypeError.
+        Raises InvalidTxnStateError, InvalidArgumentTypeError; TransactionAbortedError if the consumer has read the log
+        of before a restore, or may have; KafkaTimeoutError: call it again.
         """
         self._transactional().add_offsets(offsets, group_metadata)
 

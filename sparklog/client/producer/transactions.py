@@ -40,6 +40,7 @@ from sparklog.client.producer.in_flight import PartitionBatches, batches_of
 from sparklog.client.producer.sender_base import SEQUENCES, SenderBase, unwritten_by_topic
 from sparklog.client.producer.takeover import Takeover
 from sparklog.config.cluster_configs import ClusterConfig
+from sparklog.coordinator.begun_files import find_digest
 from sparklog.coordinator.kept_reading import start_reading
 from sparklog.errors import (
     IllegalStateError,
@@ -59,7 +60,8 @@ from sparklog.errors import (
     UnlinkedHistoryError,
     WriteRefusedError,
 )
-from sparklog.protocol.decide.append import AppendRequest, AppendResult
+from sparklog.log.commits.replaced_root import refuse_replaced_root, refuse_unlinked_history
+from sparklog.protocol.decide.append import AppendRequest, AppendResult, Begun
 from sparklog.protocol.decide.groups import GroupCommit, merge_offsets, topic_ids
 from sparklog.protocol.decide.producers import ProducerIdentity
 from sparklog.protocol.names import validate_group_id
@@ -128,6 +130,8 @@ class Transactions(SenderBase):
         self._takeover = Takeover(self._coordinator, self._config.transactional_id)
         self._identity: ProducerIdentity | None = None
         self._history = 0
+        self._compared: tuple[Begun, int] | None = None
+        """Up to which commit a consumer of another coordinator had read when it was compared last, and the history."""
         self._error: SparklogError | None = None
         self._calls = InOrder("sparklog-transactions", self._accumulator.lock)
         self._stepping = 0
@@ -232,12 +236,15 @@ class Transactions(SenderBase):
         self._enter(IN_TRANSACTION)
 
     def add_offsets(self, offsets: Mapping[Any, Any], group_metadata: object) -> None:
-        """Commit these offsets with the transaction. Raises InvalidTxnStateError, InvalidArgumentTypeError."""
+        """Commit these offsets with the transaction. Raises InvalidTxnStateError, InvalidArgumentTypeError,
+        TransactionAbortedError for those of a consumer that has read another history of the log than this producer."""
         self._step(partial(self._add_offsets, offsets, group_metadata), "send_offsets_to_transaction()")
 
     def _add_offsets(self, offsets: Mapping[Any, Any], group_metadata: object) -> None:
         self._check("send_offsets_to_transaction")
         commit, groups = group_commit(offsets, group_metadata, self._coordinator.reader), self._transaction.groups
+        if commit.offsets and commit.history is None and getattr(group_metadata, "history", None) is not None:
+            self._check_history(getattr(group_metadata, "read_up_to", None))
         known = topic_ids(self._coordinator.state, commit.offsets)  # a group id alone brings none
         commit = msgspec.structs.replace(commit, topic_ids={**known, **commit.topic_ids})
         key = (commit.group, commit.member, commit.generation, commit.instance_id)  # each is checked by itself
@@ -245,6 +252,26 @@ class Transactions(SenderBase):
             commit = merge_offsets(groups[key], commit)
         if commit.offsets:
             groups[key] = commit
+
+    def _check_history(self, read_up_to: Begun | None) -> None:
+        """Check that a consumer of another coordinator, which has read up to this commit, has read this log; if not,
+        make the transaction abortable: other records may be before its offsets. A later jump ends the transaction."""
+        if read_up_to is not None and (read_up_to, self._history) == self._compared:
+            return
+        log, what = self._coordinator.log, "offsets of its consumer may be those of other records"
+        try:
+            find = partial(find_digest, log, read_up_to) if read_up_to is not None else lambda: None
+            stored = self._retry_until_deadline(find, "send_offsets_to_transaction()")
+            if read_up_to is None or stored is None:
+                raise refuse_unlinked_history(log.store, what)
+            if stored != read_up_to.digest:
+                now = "that commit is another one now" if stored else "the log ends before it"
+                raise refuse_replaced_root(log.store, f"{what}, read up to commit {read_up_to.version}, and {now}")
+        except KafkaTimeoutError:
+            raise  # it may be called again
+        except SparklogError as error:
+            raise self._leave_history(error) from error
+        self._compared = (read_up_to, self._history)
 
     def write(self, seconds: float | None = None) -> None:
         """Write the records in memory to files, which are not visible yet. Does nothing outside a transaction.
@@ -531,7 +558,7 @@ class Transactions(SenderBase):
             f"did not answer ({error}); call abort_transaction(), then repeat the transaction"
         )
 
-    def _leave_history(self, error: UnlinkedHistoryError) -> SparklogError:
+    def _leave_history(self, error: SparklogError) -> SparklogError:
         """Make the transaction abortable: in the history now loaded its producer id may be another producer's."""
         left: SparklogError
         if self._outcome_unknown:

@@ -294,6 +294,17 @@ class CommitLog:
         """Return the digest of a commit of this history, None if this process does not remember it."""
         return self._digests.get(version)
 
+    def newest_commit(self, history: int) -> tuple[int, str] | None:
+        """Return the version and digest of the newest commit read in this history, by ``unlinked_jumps``; None if the
+        log has left it. Waits only for a thread that is about to advance the state."""
+        state = self._state  # first: it is set before a jump is counted
+        if self._torn:
+            with self.held:
+                state = self._state
+                if self._torn:  # that thread was interrupted: it may have left the history without counting it
+                    return None
+        return (state.version, state.digest) if history == self.unlinked_jumps else None
+
     @property
     def state(self) -> State:
         """The newest state read so far; ``refresh`` reads newer commits."""

@@ -14,6 +14,7 @@ from msgspec.structs import astuple
 
 from sparklog.errors import (
     InvalidPartitionsError,
+    InvalidRequestError,
     InvalidTopicError,
     OutOfOrderSequenceNumberError,
     ProducerFencedError,
@@ -72,8 +73,8 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     ``application`` with ``application_version`` makes the request idempotent: a version at or below the newest one is
     a repetition and gets the result of that one, unless that is the write of commit ``application_replaces``, which the
-    caller knows to be a different write. ``source_digest`` is stored with it. ``new_topics`` are created with it if
-    they do not exist yet.
+    caller knows to be a different write. ``is_repetition``: the caller has found it to be one, and dropped its records.
+    ``source_digest`` is stored with it. ``new_topics`` are created with it if they do not exist yet.
     The offsets of ``groups`` are committed with the records: consume-transform-produce. With a ``transaction`` the
     request is a complete transaction of the named producer; sequences of its runs start at 0. ``acks`` is Kafka's: for
     -1 (all) ``min.insync.replicas`` in-sync replicas must hold the runs, for 1 and 0 one. ``history`` is
@@ -86,6 +87,7 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
     application: str = ""
     application_version: int = -1
     application_replaces: int = -1
+    is_repetition: bool = False
     source_digest: str = ""
     new_topics: Sequence[NewTopic] = ()
     groups: Sequence[GroupCommit] = ()
@@ -121,14 +123,20 @@ def decide_append(state: State, request: AppendRequest) -> Decision[AppendResult
     Raises InvalidTopicError for internal topics, UnknownTopicOrPartitionError if a topic was deleted or re-created
     since the records were written, NotLeaderOrFollowerError, NotEnoughReplicasError and StaleWriteError if they have to
     be written again, ProducerFencedError and OutOfOrderSequenceNumberError by Kafka's rules for idempotent producers,
-    UnknownProducerIdError if an earlier attempt at the same append may have been forgotten, and the errors of
-    ``commit_group_offsets``.
+    UnknownProducerIdError if an earlier attempt at the same append may have been forgotten, InvalidRequestError for a
+    repetition whose number is not known, and the errors of ``commit_group_offsets``.
     """
     if request.application:
         validate_application_id(request.application)
         newest = state.applications.get(request.application)
         if newest is not None and _is_repeated(request, newest):
             return Decision([], AppendResult([Appended(*astuple(run)) for run in newest.ranges], duplicate=True))
+        if request.is_repetition:  # the number was forgotten meanwhile, or the root restored from a copy without it
+            raise InvalidRequestError(
+                f"version {request.application_version} of application {request.application} was in the log when this "
+                "job began, so its rows were not written, and is not any more: the application was deleted, or the "
+                "root restored from a copy. Nothing was committed; run the job again"
+            )
     if request.transaction is not None and is_committed(state, request.transaction):
         return Decision([], _repeat_result(state, request, request.transaction))
     creations = [creation for new in request.new_topics for creation in _create_if_missing(state, new)]

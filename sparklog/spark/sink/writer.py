@@ -226,6 +226,7 @@ class RowWriter(Picklable):
             appends=appends,
             application=application,
             application_version=version,
+            is_repetition=self.is_repeated,
             source_digest=source_digest,
             new_topics=[new_topic(coordinator, *new) for new in sorted(new_topics.items())],
             acks=self.options.acks,

@@ -17,9 +17,11 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from sparklog import limits
-from sparklog.errors import InvalidRequestError, ObjectNotFoundError, SparklogError
+from sparklog.errors import InvalidRequestError, ObjectNotFoundError, RootReplacedError, SparklogError
+from sparklog.log.commits.commit_log import CommitLog
 from sparklog.protocol.state import State
 from sparklog.spark.stream.offsets import IDS_KEY, StreamOffsets, has_ids, live_offsets, parse, without_commit
+from sparklog.spark.stream.other_history import find_other_history
 from sparklog.store.base import Store
 from sparklog.store.open import open_store
 
@@ -30,12 +32,13 @@ DIGEST_LENGTH = 32
 
 
 def batch_offsets(
-    checkpoint: str, storage_options: Mapping[str, object], batch_id: int, state: State
+    checkpoint: str, storage_options: Mapping[str, object], batch_id: int, log: CommitLog, state: State
 ) -> dict[tuple[str, int], int]:
     """Return the offsets at which a batch ends, of the topics of this cluster that it reads, by (topic, partition).
 
     Raises InvalidRequestError if the checkpoint does not have the batch or reads no topic of this cluster,
-    UnsupportedStoreError for a location that sparklog cannot read.
+    UnsupportedStoreError for a location that sparklog cannot read, RootReplacedError for offsets of another history
+    than the log's.
     """
     try:
         text = _read_offsets(_open(checkpoint, storage_options), batch_id)
@@ -46,6 +49,8 @@ def batch_offsets(
         ) from error
     ends: dict[tuple[str, int], int] = {}
     for offsets in parse_sources(text):
+        if offsets.cluster_id == state.cluster_id:
+            _check_history(offsets, log, batch_id)
         ends.update(live_offsets(offsets, state))
     if not ends:
         raise InvalidRequestError(
@@ -53,6 +58,19 @@ def batch_offsets(
             "can only be committed with the output if source and sink are in the same cluster; leave kafka.group.id out"
         )
     return ends
+
+
+def _check_history(offsets: StreamOffsets, log: CommitLog, batch_id: int) -> None:
+    # A process that commits one batch knows nothing of what the query has read: a removed commit says nothing.
+    other_history = find_other_history(log, offsets, has_jumped=False)
+    if other_history is not None:
+        raise RootReplacedError(
+            f"the offsets at which micro-batch {batch_id} ends are of another history than that of {log.store.root}: "
+            f"{other_history.why}. Nothing was committed. Start the query with its checkpoint of the time of the copy, "
+            "or with a new one; to go on nevertheless (failOnDataLoss=false), leave kafka.group.id of the sink out "
+            "for this batch",
+            path=log.store.root,
+        )
 
 
 def batch_digest(checkpoint: str, storage_options: Mapping[str, object], batch_id: int, root: str) -> str:

@@ -28,7 +28,9 @@ from pyspark.sql.streaming.listener import (
 
 from sparklog.coordinator import Coordinator, shared_cluster
 from sparklog.errors import SparklogError
-from sparklog.spark.stream.offsets import StreamOffsets, has_ids, lag, parse
+from sparklog.log.commits.replaced_root import refuse_replaced_root, refuse_unlinked_history
+from sparklog.spark.stream.offsets import StreamOffsets, has_ids, lag, parse, uncommitted_offsets
+from sparklog.spark.stream.other_history import find_other_history
 from sparklog.spark.stream.planner import commit_ends
 from sparklog.spark.stream.skipped_batch_report import is_repetition
 from sparklog.types import TopicPartition
@@ -89,19 +91,36 @@ class LagListener(StreamingQueryListener):
             while len(self.progress) > MAX_QUERIES:
                 self.progress.pop(next(iter(self.progress)))
             if self._root and progress.get("name"):
-                commit_progress(progress, shared_cluster(self._root, self._storage_options), progress["name"])
+                self._commit(progress)
             if self._report is not None:
                 self._report(query_lag)
         except SparklogError as error:
             logger.warning("the lag of query %s cannot be determined: %s", event.progress.id, error)
+
+    def _commit(self, progress: Mapping[str, Any]) -> None:
+        try:
+            commit_progress(progress, shared_cluster(self._root, self._storage_options), progress["name"])
+        except SparklogError as error:
+            logger.warning("could not commit offsets to consumer group %s: %s", progress["name"], error)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Do nothing: the latest progress is kept."""
 
 
 def commit_progress(progress: Mapping[str, Any], coordinator: Coordinator, group: str) -> None:
-    """Commit the offsets at which the batch of a query's progress ended. Errors as ``commit_ends``."""
-    commit_ends(coordinator, group, [end for end, _ in _parse_sources(progress)])
+    """Commit the offsets at which the batch of a query's progress ended. Errors as ``commit_ends``; RootReplacedError
+    if they are of another history than the log's, UnlinkedHistoryError if that is not known."""
+    ends = [end for end, _ in _parse_sources(progress) if uncommitted_offsets(end, coordinator.state, group)]
+    if any(end.planned_at is not None and end.planned_at.version > coordinator.state.version for end in ends):
+        coordinator.refresh()
+    history = coordinator.log.unlinked_jumps  # read before the check
+    for end in ends:
+        other = find_other_history(coordinator.log, end, has_jumped=history > 0)
+        if other is not None and other.is_certain:
+            raise refuse_replaced_root(coordinator.store, f"the end of the batch is of another one: {other.why}")
+        if other is not None:
+            raise refuse_unlinked_history(coordinator.store, "the end of the batch may be that of other records")
+    commit_ends(coordinator, group, ends, history)
 
 
 def find_lag(progress: Mapping[str, Any]) -> QueryLag | None:

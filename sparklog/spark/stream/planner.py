@@ -22,12 +22,10 @@ from typing import Any
 
 from sparklog.clock import Clock, SystemClock
 from sparklog.coordinator import Coordinator, shared_cluster
-from sparklog.coordinator.begun_files import find_digest
 from sparklog.coordinator.kept_reading import start_reading
 from sparklog.coordinator.reader_leases import ReaderLease
 from sparklog.errors import SparklogError
 from sparklog.log.records.fetch import Fetcher
-from sparklog.protocol.decide.append import Begun
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets, split_offsets, topic_ids
 from sparklog.protocol.state import BrokerState, State
 from sparklog.spark.broker_stores import readable_stores
@@ -54,6 +52,7 @@ from sparklog.spark.stream.offsets import (
     uncommitted_offsets,
 )
 from sparklog.spark.stream.options import StreamOptions
+from sparklog.spark.stream.other_history import find_other_history
 from sparklog.store.base import Store
 from sparklog.types import OffsetRange, TopicPartition
 
@@ -79,8 +78,9 @@ class StreamPlanner:
         self._last_batch_at: float | None = None
         self._reported: list[Loss] = []
         self._missing: list[str] = []
-        self._of_this_history: tuple[PlannedAt | None, int] | None = None
-        """The commit of the offsets that were checked last, and the history of the log, by ``unlinked_jumps``."""
+        self._of_this_history: tuple[PlannedAt | None, int] = (None, self._coordinator.log.unlinked_jumps)
+        """The commit of the offsets that were checked last, None before the first, and the history of the log then, by
+        ``unlinked_jumps``."""
         self._end_reading = start_reading(self._coordinator)
         weakref.finalize(self, self._end_reading)
 
@@ -135,15 +135,17 @@ class StreamPlanner:
         ignores. Raises DataLossError, InvalidRequestError for another cluster's start, UnknownTopicOrPartitionError.
         """
         start = self._parse(raw_start)
-        state = self._coordinator.refresh()
+        self._coordinator.refresh()
+        state, history = self._coordinator.log.state_in_history()
         logs = self._logs(state, {partition.topic for partition in start.partitions})
         if self._target is not None:
             check_target(self._target, logs)
             wanted = {*self._target.partitions, *start.partitions}
             logs = {partition: log for partition, log in logs.items() if partition in wanted}
-        starts, losses = find_starts(start, logs, self._find_other_history(start))
+        other_history = self._find_other_history(start, history)
+        starts, losses = find_starts(start, logs, other_history)
         self._handle_losses(losses)
-        if start.cluster_id:  # Spark calls ``commit`` one batch later, and never for the last one
+        if start.cluster_id and not other_history:  # Spark calls ``commit`` one batch later, and never for the last
             self.commit(raw_start)
         ends = {partition: log.end for partition, log in logs.items()}
         self._latest = self._offsets(state, ends, logs)
@@ -172,13 +174,19 @@ class StreamPlanner:
         return None if self._latest is None else StreamOffsets(self._latest.partitions).to_json()
 
     def commit(self, raw_end: Mapping[str, Any]) -> None:
-        """Commit ``end`` to the consumer group, if there is one and its offsets differ. Best effort."""
+        """Commit ``end`` to the consumer group, if there is one and its offsets differ, unless it may be of another
+        history. Best effort."""
         if not self._options.group:
             return
         try:
-            commit_ends(self._coordinator, self._options.group, [self._parse(raw_end)])
+            end, history = self._parse(raw_end), self._coordinator.log.unlinked_jumps  # read before the check
+            other_history = self._find_other_history(end, history)
+            if other_history is None:
+                return commit_ends(self._coordinator, self._options.group, [end], history)
+            problem = other_history.why
         except SparklogError as error:
-            logger.warning("could not commit offsets to consumer group %s: %s", self._options.group, error)
+            problem = str(error)
+        logger.warning("could not commit offsets to consumer group %s: %s", self._options.group, problem)
 
     # -- a batch
 
@@ -191,7 +199,8 @@ class StreamPlanner:
         if any(offset > logs[partition].end for partition, offset in end.partitions.items() if partition in logs):
             state = self._coordinator.refresh()  # a batch of an earlier run, planned on a newer state than this one
             logs = find_logs(state, end.partitions)
-        ranges, losses = find_batch_ranges(start, end, logs, self._find_other_history(end))
+        history = self._coordinator.log.unlinked_jumps
+        ranges, losses = find_batch_ranges(start, end, logs, self._find_other_history(end, history))
         self._handle_losses(losses)
         source = self._options.source
         pieces = split_ranges(ranges, source.min_partitions, source.max_records_per_partition)
@@ -245,26 +254,16 @@ class StreamPlanner:
         ids = {partition.topic: logs[partition].topic_id for partition in ends}
         return StreamOffsets(ends, state.cluster_id, ids, PlannedAt(state.version, state.digest))
 
-    def _find_other_history(self, offsets: StreamOffsets) -> OtherHistory | None:
-        """Return why these offsets are, or may be, of another history than the log's, None if nothing speaks for it:
-        their commit may have been removed since. This process knows more: what it has read before."""
-        log, planned = self._coordinator.log, offsets.planned_at
-        found = (planned, log.unlinked_jumps)
-        if planned is None or found == self._of_this_history:
+    def _find_other_history(self, offsets: StreamOffsets, history: int) -> OtherHistory | None:
+        """As ``find_other_history``. This process knows more: the ``history`` of the log when it checked offsets last,
+        or was created."""
+        found = (offsets.planned_at, history)
+        if found == self._of_this_history:
             return None
-        stored = find_digest(log, Begun(*planned))
-        if stored not in (None, planned.digest):
-            now = "that commit is another one now" if stored else "the log ends before it"
-            why = f"it was found at commit {planned.version}, and {now}: the root was restored from a copy or promoted"
-            return OtherHistory(why, is_certain=True)
-        if stored is None and self._of_this_history is not None and self._of_this_history[1] != found[1]:
-            why = (
-                "commits were removed before this query had read them, as they are while its process is suspended for "
-                "long, but also in a root that was restored from a copy"
-            )
-            return OtherHistory(why, is_certain=False)
-        self._of_this_history = found
-        return None
+        other = find_other_history(self._coordinator.log, offsets, has_jumped=self._of_this_history[1] != history)
+        if other is None:
+            self._of_this_history = found
+        return other
 
     def _is_too_early(self, records: int) -> bool:
         """Return whether to wait for ``minOffsetsPerTrigger`` records. The first batch does not wait, nor does one
@@ -288,12 +287,12 @@ class StreamPlanner:
         self._reported = list(losses)
 
 
-def commit_ends(coordinator: Coordinator, group: str, ends: Iterable[StreamOffsets]) -> None:
-    """Commit the offsets at which a batch ended in its sources, if the group's differ. Errors as
-    ``commit_group_offsets``."""
+def commit_ends(coordinator: Coordinator, group: str, ends: Iterable[StreamOffsets], history: int) -> None:
+    """Commit the offsets at which a batch ended in its sources, if the group's differ. ``history`` is the log's, by
+    ``unlinked_jumps``, in which they were found. Errors as ``commit_group_offsets``, and UnlinkedHistoryError."""
     state, offsets = coordinator.state, {}
     for end in ends:
         offsets.update(uncommitted_offsets(end, state, group))
     for part in split_offsets(offsets) if offsets else ():
-        commit = GroupCommit(group=group, offsets=part, topic_ids=topic_ids(state, part))
-        coordinator.submit(partial(commit_group_offsets, commit=commit))
+        commit = GroupCommit(group=group, offsets=part, topic_ids=topic_ids(state, part), history=history)
+        coordinator.submit(partial(commit_group_offsets, commit=commit), histories=[commit.history])

@@ -75,7 +75,8 @@ class SparklogStreamWriter(RowWriter, StreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Publish the output of all tasks in one commit, unless this batch of the query was published before.
 
-        Errors as ``Coordinator.append``; InvalidRequestError for a different batch under a used number.
+        Errors as ``Coordinator.append``; InvalidRequestError for a different batch under a used number,
+        RootReplacedError for offsets of another history than the log's.
         """
         written = [message for message in messages if isinstance(message, SparklogStreamCommitMessage)]
         groups = self._consumed(batchId)
@@ -102,11 +103,13 @@ class SparklogStreamWriter(RowWriter, StreamArrowWriter):
         options = self.options
         if not options.group:
             return []
-        state = self._committer().state
-        offsets = batch_offsets(options.checkpoint, options.address.storage_options, batch_id, state)
+        log = self._committer().log
+        state, history = log.state_in_history()  # before the offsets are checked
+        offsets = batch_offsets(options.checkpoint, options.address.storage_options, batch_id, log, state)
         if not offsets:
             return []
-        return [GroupCommit(group=options.group, offsets=offsets, topic_ids=topic_ids(state, offsets))]
+        ids = topic_ids(state, offsets)
+        return [GroupCommit(group=options.group, offsets=offsets, topic_ids=ids, history=history)]
 
 
 def _query_id() -> str:

@@ -5,6 +5,7 @@ records."""
 from __future__ import annotations
 
 import logging
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -14,6 +15,7 @@ import pytest
 
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.consumer.fetcher import Chunk
+from sparklog.client.consumer.records import ConsumerGroupMetadata
 from sparklog.client.consumer.subscription_state import ConsumerRebalanceListener
 from sparklog.client.reader import LogReader
 from sparklog.client.scan import scan
@@ -22,12 +24,17 @@ from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
     CommitFailedError,
     FencedInstanceIdError,
+    InvalidTxnStateError,
+    KafkaTimeoutError,
     RootReplacedError,
     SparklogError,
+    StorageUnavailableError,
     TransactionAbortedError,
     UnlinkedHistoryError,
 )
+from sparklog.log.commits import commit_log
 from sparklog.protocol.decide.topics import create_partitions
+from sparklog.testing.faulty_store import Call, FaultyStore
 from sparklog.types import OffsetAndMetadata, TopicPartition
 from tests.cluster.client.consumers import until
 from tests.cluster.client.test_fetcher import read_ahead
@@ -289,6 +296,137 @@ def test_a_transaction_does_not_commit_positions_of_before() -> None:
             producer.commit_transaction()
         producer.abort_transaction()
         assert scene.committed() == 2
+
+
+def sent_from_elsewhere(metadata: ConsumerGroupMetadata) -> ConsumerGroupMetadata:
+    """The metadata of a consumer as another process gets it."""
+    sent = pickle.loads(pickle.dumps(metadata))
+    assert isinstance(sent, ConsumerGroupMetadata)
+    assert (sent, sent.topic_ids) == (metadata, metadata.topic_ids)
+    return sent
+
+
+@pytest.mark.parametrize("read", ["consumer has read the restored root", "consumer has not read it yet"])
+@pytest.mark.parametrize("sent", ["in one process", "before", "after"])
+def test_a_transaction_of_another_coordinator_does_not_commit_positions_of_before(sent: str, read: str) -> None:
+    """As with other storage options, or in another process."""
+    scene = Restored(group_id="g")
+    scene.begin(subscribe=True)
+    before = sent_from_elsewhere(scene.consumer.group_metadata())
+    scene.restore()
+    if read == "consumer has read the restored root":
+        scene.coordinator.refresh()
+    cluster = open_cluster(scene.store)
+    if sent != "in one process":
+        cluster.reader = scene.coordinator.reader  # containers of one host name, in which each is process 1
+    with new_producer(cluster, transactional_id="x") as producer, scene.coordinator.log.held:
+        metadata = scene.consumer.group_metadata()
+        if sent != "in one process":
+            metadata = before if sent == "before" else sent_from_elsewhere(metadata)
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"out", partition=0)
+        with pytest.raises(TransactionAbortedError, match="were removed before"):
+            producer.send_offsets_to_transaction({T0: OffsetAndMetadata(5, "", -1)}, metadata)
+        with pytest.raises(InvalidTxnStateError):
+            producer.commit_transaction()
+        producer.abort_transaction()
+    assert scene.committed() == 2
+    scene.consumer.close(autocommit=False)
+
+
+def test_a_transaction_does_not_commit_positions_of_a_root_that_was_replaced_at_once() -> None:
+    """No commit was removed: another one has the place of what the consumer has read."""
+    scene = Restored(group_id="g")
+    scene.begin()
+    metadata = sent_from_elsewhere(scene.consumer.group_metadata())
+    with scene.coordinator.log.held:
+        restore(scene.store, scene.snapshot)
+        with new_producer(open_cluster(scene.store), transactional_id="x") as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            with pytest.raises(TransactionAbortedError, match="the log ends before it"):
+                producer.send_offsets_to_transaction({T0: OffsetAndMetadata(5, "", -1)}, metadata)
+            producer.abort_transaction()
+            scene.write(*NEW)
+            producer.begin_transaction()
+            with pytest.raises(TransactionAbortedError, match="that commit is another one now"):
+                producer.send_offsets_to_transaction({T0: OffsetAndMetadata(5, "", -1)}, metadata)
+            producer.abort_transaction()
+    assert scene.committed() == 2
+    with pytest.raises(RootReplacedError):
+        scene.read(1)
+    scene.consumer.close(autocommit=False)
+
+
+@pytest.mark.parametrize("is_sent", [False, True], ids=["in one process", "sent"])
+def test_a_transaction_of_another_coordinator_commits_while_both_read_on(
+    is_sent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_log, "DIGESTS_KEPT", 10)
+    scene = Restored(group_id="g")
+    scene.begin(subscribe=True)
+    store = FaultyStore(scene.store)
+    cluster = open_cluster(store)
+    with new_producer(cluster, transactional_id="x") as producer:
+        producer.init_transactions()
+        metadata = scene.consumer.group_metadata()
+        if is_sent:
+            metadata = sent_from_elsewhere(metadata)
+        for offset in (4, 5):
+            producer.begin_transaction()
+            store.reset_counts()
+            producer.send_offsets_to_transaction({T0: OffsetAndMetadata(offset, "", -1)}, metadata)
+            assert not store.calls, "what the consumer has read is known"
+            producer.commit_transaction()
+            assert scene.committed() == offset
+            pass_by(scene.store, cluster, scene.coordinator)  # the same metadata is used for hours
+    scene.consumer.close(autocommit=False)
+
+
+def test_what_a_consumer_has_read_is_compared_again_after_the_producer_has_left_a_history() -> None:
+    scene = Restored(group_id="g")
+    scene.begin()
+    cluster = open_cluster(scene.store)
+    with new_producer(cluster, transactional_id="x") as producer:
+        producer.init_transactions()
+        metadata = sent_from_elsewhere(scene.consumer.group_metadata())
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({T0: OffsetAndMetadata(4, "", -1)}, metadata)
+        producer.commit_transaction()
+        with cluster.log.held:
+            scene.restore()
+        cluster.refresh()
+        producer.begin_transaction()
+        with pytest.raises(TransactionAbortedError, match="were removed before"):
+            producer.send_offsets_to_transaction({T0: OffsetAndMetadata(5, "", -1)}, metadata)
+        producer.abort_transaction()
+    assert scene.committed() == 2
+    scene.consumer.close(autocommit=False)
+
+
+def test_a_transaction_waits_for_a_storage_that_fails_while_the_history_is_looked_up() -> None:
+    scene = Restored(group_id="g")
+    scene.begin()
+    store = FaultyStore(scene.store)
+    with new_producer(open_cluster(store), transactional_id="x", max_block_ms=100) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        open_cluster(scene.store).create_topic("another")
+        scene.coordinator.refresh()
+        metadata = scene.consumer.group_metadata()
+
+        def fail(step: int, call: Call) -> None:
+            raise StorageUnavailableError("not now")
+
+        store.before = fail
+        with pytest.raises(KafkaTimeoutError, match="it had no effect"):
+            producer.send_offsets_to_transaction({T0: OffsetAndMetadata(5, "", -1)}, metadata)
+        store.before = None
+        producer.send_offsets_to_transaction({T0: OffsetAndMetadata(5, "", -1)}, metadata)
+        producer.commit_transaction()
+    assert scene.committed() == 5
+    scene.consumer.close(autocommit=False)
 
 
 def test_a_seek_to_an_offset_of_before_is_dropped_and_one_that_was_looked_up_is_not() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from sparklog.client.producer.producer import Producer
 from sparklog.coordinator import Coordinator, open_cluster, shared_cluster
-from sparklog.errors import InvalidRecordError, NoOffsetForPartitionError
+from sparklog.errors import InvalidRecordError, NoOffsetForPartitionError, UnlinkedHistoryError
 from sparklog.protocol.decide.groups import GroupCommit, JoinRequest, commit_group_offsets, join_group, leave_group
 from sparklog.protocol.decide.topics import alter_configs, create_partitions
 from sparklog.spark.group.consume import prepare
@@ -155,6 +155,27 @@ def test_a_group_resumes_at_its_offsets_or_else_by_its_reset_policy(tmp_path: Pa
         prepare(log, "other", ["orders"], "none")
     assert prepare(log, "other", ["orders"], "latest") == {}
     assert {one.offset for one in log.state.groups["other"].offsets.values()} == {10}
+
+
+def test_a_start_of_a_former_history_is_not_committed_for_a_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The root was restored while the program was suspended: its log may end before that start now."""
+    log = filled(tmp_path)
+    log.create_topic("t")
+    log.submit(partial(alter_configs, topic="", changes={"metadata.max.retention.ms": "600000"}))
+    submit = Coordinator.submit
+
+    def resume(coordinator: Coordinator, *request: Any, **more: Any) -> object:
+        if coordinator is log:
+            monkeypatch.undo()
+            pass_by(log.store)
+        return submit(coordinator, *request, **more)
+
+    monkeypatch.setattr(Coordinator, "submit", resume)
+    with pytest.raises(UnlinkedHistoryError):
+        prepare(log, "other", ["orders"], "latest")
+    assert "other" not in open_cluster(log.store).state.groups
 
 
 def test_a_continuous_member_stops_on_request(tmp_path: Path) -> None:

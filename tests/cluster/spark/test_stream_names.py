@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from sparklog.coordinator import create_cluster
-from sparklog.errors import InvalidRequestError
+from sparklog.coordinator import create_cluster, open_cluster, shared_cluster
+from sparklog.coordinator.shared import forget_shared
+from sparklog.errors import InvalidRequestError, RootReplacedError, SparklogError, UnlinkedHistoryError
+from sparklog.protocol.decide.topics import alter_configs
+from sparklog.protocol.state import State
+from sparklog.spark.stream.offsets import PlannedAt, StreamOffsets
 from sparklog.spark.stream.query_names import find_group
+from sparklog.store.local import LocalStore
+from sparklog.types import TopicPartition
+from tests.cluster.client.test_producer_restored_roots import pass_by
+from tests.cluster.log.test_replaced_root import restore, take_snapshot
 
 SOURCE = {"kafka.bootstrap.servers": "/data/log", "subscribe": "orders"}
 
@@ -55,6 +65,59 @@ def test_only_changed_offsets_are_committed(tmp_path: Path) -> None:
     group.commit(after(7, "another topic of that name"))
     assert log.refresh().version == version
     assert {one.partition: one.offset for one in log.state.groups["audit"].offsets.values()} == {0: 5, 1: 0}
+
+
+@pytest.mark.parametrize(
+    ("root", "error", "committed"),
+    [
+        ("healthy", None, 5),
+        ("restored", RootReplacedError, None),
+        ("suspended", UnlinkedHistoryError, 3),
+        ("suspended and read since", UnlinkedHistoryError, 3),
+    ],
+)
+def test_offsets_of_another_history_are_not_committed(
+    tmp_path: Path, root: str, error: type[SparklogError] | None, committed: int | None
+) -> None:
+    folder = str(tmp_path / "log")
+    log = create_cluster(folder)
+    log.create_topic("orders")
+    log.create_topic("t")
+    log.submit(partial(alter_configs, topic="", changes={"metadata.max.retention.ms": "600000"}))
+    snapshot = take_snapshot(log.store)
+    group = find_group("audit", [{**SOURCE, "kafka.bootstrap.servers": folder}])
+    assert group is not None
+    state = log.refresh()
+    group.commit(progress_at(state, 3))
+    listening = shared_cluster(folder)
+    log.create_topic("planned")
+    end = progress_at(log.refresh(), 5)
+    if root == "restored":
+        restore(LocalStore(folder), snapshot)
+        forget_shared(folder)  # the program is started again
+        for name in ("a", "b", "c"):
+            open_cluster(folder).create_topic(name)
+    elif root.startswith("suspended"):
+        pass_by(log.store)
+    if root == "suspended and read since":
+        listening.refresh()
+    with pytest.raises(error) if error else nullcontext():
+        group.commit(end)
+    assert log_offset(folder) == committed
+    group.commit(progress_at(open_cluster(folder).state, 6))
+    assert log_offset(folder) == 6
+
+
+def progress_at(state: State, offset: int) -> dict[str, object]:
+    """The progress of a query after a batch that was planned in this state."""
+    ids, planned = {"orders": state.topic("orders").topic_id}, PlannedAt(state.version, state.digest)
+    end = StreamOffsets({TopicPartition("orders", 0): offset}, state.cluster_id, ids, planned)
+    return {"id": "1", "batchId": 0, "sources": [{"endOffset": end.to_json()}]}
+
+
+def log_offset(folder: str) -> int | None:
+    committed = open_cluster(folder).state.committed("audit", "orders", 0)
+    return None if committed is None else committed.offset
 
 
 def test_a_group_of_the_sources_is_committed_to_where_spark_does_not_ask_them_again() -> None:

@@ -480,6 +480,75 @@ def test_a_planner_that_was_suspended_meanwhile_is_not_continued(tmp_path: Path)
     assert reader(tmp_path).latestOffset(end, ALL) == end
 
 
+def group_offset(folder: Path) -> int | None:
+    committed = open_cluster(str(folder)).state.committed("billing", "orders", 0)
+    return None if committed is None else committed.offset
+
+
+def query_in_a_batch(folder: Path, *, is_first: bool, **options: str) -> tuple[SparklogStreamReader, dict[str, Any]]:
+    """A query of group billing whose batch up to 7 is running, the first one or the second, which begins at 4."""
+    log = cluster(folder, orders=1, t=1)
+    log.submit(partial(alter_configs, topic="", changes={"metadata.max.retention.ms": "600000"}))
+    log.submit(partial(commit_group_offsets, commit=GroupCommit(group="billing", offsets={("orders", 0): 0})))
+    produce(folder, "orders", 4)
+    job = reader(folder, **{"kafka.group.id": "billing", **options})  # type: ignore[arg-type]
+    at = job.initialOffset()
+    if not is_first:
+        at = job.latestOffset(at, ALL)
+        job.commit(at)
+    produce(folder, "orders", 3)
+    end = job.latestOffset(at, ALL)
+    assert positions(end) == {"orders": {"0": 7}}
+    return job, end
+
+
+@pytest.mark.parametrize("is_read", [True, False], ids=["read since", "not read since"])
+@pytest.mark.parametrize("is_first", [True, False], ids=["first batch", "later batch"])
+def test_a_query_that_was_suspended_in_a_batch_commits_no_offsets_of_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_first: bool, is_read: bool
+) -> None:
+    """The root may have been restored meanwhile, with other records before the end of the batch."""
+    job, end = query_in_a_batch(tmp_path, is_first=is_first)
+    before = group_offset(tmp_path)
+    pass_by(LocalStore(str(tmp_path)))
+    if is_read:  # as the planner's thread does
+        shared_cluster(str(tmp_path)).refresh()
+    job.commit(end)
+    assert group_offset(tmp_path) == before
+    assert "could not commit offsets to consumer group billing" in caplog.text
+    with pytest.raises(DataLossError, match="it is not known"):
+        job.partitions(job.initialOffset(), end)
+
+
+def test_a_query_that_accepts_losses_commits_offsets_again_once_it_has_read_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    job, end = query_in_a_batch(tmp_path, is_first=False, failOnDataLoss="false")
+    pass_by(LocalStore(str(tmp_path)))
+    for _ in range(3):
+        assert job.latestOffset(end, ALL) == end
+    assert caplog.text.count("commits were removed before this query had read them") == 1
+    assert group_offset(tmp_path) == 4
+    produce(tmp_path, "orders", 2)
+    end = job.latestOffset(end, ALL)
+    assert read(job, end, end) == []
+    job.commit(end)
+    assert group_offset(tmp_path) == 9
+
+
+def test_a_start_that_was_found_in_a_former_history_is_not_read_from(tmp_path: Path) -> None:
+    log = cluster(tmp_path, orders=1, t=1)
+    log.submit(partial(alter_configs, topic="", changes={"metadata.max.retention.ms": "600000"}))
+    produce(tmp_path, "orders", 4)
+    job = reader(tmp_path, startingOffsets="latest")
+    start = job.initialOffset()
+    pass_by(LocalStore(str(tmp_path)))
+    with pytest.raises(DataLossError, match="it is not known"):
+        job.latestOffset(start, ALL)
+    again = reader(tmp_path, startingOffsets="latest")
+    assert positions(again.latestOffset(again.initialOffset(), ALL)) == {"orders": {"0": 4}}
+
+
 def test_a_planner_reads_the_log_between_triggers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They may be further apart than commits are kept."""
     log = cluster(tmp_path, orders=1, t=1)

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sparklog.errors import InvalidOptionError, InvalidRequestError
+from sparklog.coordinator import Coordinator, open_cluster
+from sparklog.coordinator.shared import forget_shared
+from sparklog.errors import InvalidOptionError, InvalidRequestError, RootReplacedError, UnlinkedHistoryError
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.spark.options import sink_options
 from sparklog.spark.sink.writer import RowWriter
 from sparklog.spark.source.source import SparklogDataSource
 from sparklog.spark.stream.checkpoint import batch_digest
 from sparklog.spark.stream.lag_listener import find_lag
+from sparklog.spark.stream.offsets import PlannedAt, StreamOffsets
 from sparklog.spark.stream.writer import SparklogStreamCommitMessage, SparklogStreamWriter
+from sparklog.store.local import LocalStore
 from sparklog.types import TopicPartition
+from tests.cluster.client.test_producer_restored_roots import pass_by
+from tests.cluster.log.test_replaced_root import restore, take_snapshot
 from tests.cluster.spark.helpers import across, batches, cluster, schema_of, values, write_rows
 
 DDL = "value string"
@@ -136,6 +147,61 @@ def test_consumer_offsets_are_committed_with_the_output(tmp_path: Path) -> None:
     job = writer(tmp_path / "log", **{"kafka.group.id": "copier", "checkpointLocation": f"file:{location}"})
     with pytest.raises(InvalidRequestError, match="source and sink are in the same cluster"):
         job.commit([written(job, ["b"])], 2)
+
+
+def read_up_to(log: Coordinator, offset: int) -> dict[str, object]:
+    """The offsets of a query that has read topic orders up to this one, found in the newest state."""
+    state = log.refresh()
+    ids, found_at = {"orders": state.topic("orders").topic_id}, PlannedAt(state.version, state.digest)
+    return StreamOffsets({TopicPartition("orders", 0): offset}, state.cluster_id, ids, found_at).to_json()
+
+
+@pytest.mark.parametrize("rows", [["a"], []], ids=["rows", "no rows"])
+@pytest.mark.parametrize("since", ["healthy", "restored", "removed", "removed while committing"])
+def test_offsets_of_another_history_are_not_committed_with_the_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, since: str, rows: list[str]
+) -> None:
+    """Batch 1 was planned before the root was restored, by a copy of before, and is written and committed after that
+    by processes that have not read what was there before."""
+    root = str(tmp_path / "log")
+    log = cluster(tmp_path / "log", copies=1, orders=1, t=1)
+    log.submit(partial(alter_configs, topic="", changes={"metadata.max.retention.ms": "600000"}))
+    options = {"kafka.group.id": "copier", "checkpointLocation": checkpoint(tmp_path / "c", 0, read_up_to(log, 0))}
+    job = writer(tmp_path / "log", **options)
+    job.commit([written(job, ["first"])], 0)
+    snapshot = take_snapshot(LocalStore(root))
+    log.create_topic("planned")
+    checkpoint(tmp_path / "c", 1, read_up_to(log, 1))
+    if since == "restored":
+        restore(LocalStore(root), snapshot)
+        for name in ("x", "y"):
+            open_cluster(root).create_topic(name)
+    elif since == "removed":  # in a healthy root
+        pass_by(LocalStore(root))
+    forget_shared(root)
+    job = writer(tmp_path / "log", **options)
+    message = written(job, rows)
+    if since == "removed while committing":
+        when_submitting(monkeypatch, partial(pass_by, LocalStore(root)))
+    error = {"restored": RootReplacedError, "removed while committing": UnlinkedHistoryError}.get(since)
+    with pytest.raises(error) if error else nullcontext():
+        job.commit([message], 1)
+    committed = open_cluster(root).state.committed("copier", "orders", 0)
+    assert committed is not None
+    assert committed.offset == (0 if error else 1)
+    assert values(tmp_path / "log", subscribe="copies") == [b"first", *(row.encode() for row in rows if not error)]
+
+
+def when_submitting(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], None]) -> None:
+    """Let this happen once, before the next commit of any coordinator."""
+    submit = Coordinator.submit
+
+    def resume(coordinator: Coordinator, *request: Any, **more: Any) -> object:
+        monkeypatch.undo()
+        happens()
+        return submit(coordinator, *request, **more)
+
+    monkeypatch.setattr(Coordinator, "submit", resume)
 
 
 @pytest.mark.parametrize("ids", [{"$ids:c:a=x": {}}, {"$ids": {"cluster": "c", "topics": {"a": "x"}}}])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,20 +16,24 @@ from hypothesis import strategies as st
 
 from sparklog import limits
 from sparklog.clock import ManualClock
+from sparklog.coordinator.shared import forget_shared
 from sparklog.errors import (
     InvalidOptionError,
     InvalidPartitionError,
     InvalidRecordError,
+    InvalidRequestError,
     InvalidTimestampError,
     InvalidTopicError,
     MessageSizeTooLargeError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.protocol.decide.expiry import forget_applications
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.spark.sink import output
 from sparklog.types import CREATE_TIME, LOG_APPEND_TIME
 from tests.cluster.spark.helpers import (
     Row,
+    across,
     batches,
     cluster,
     read_rows,
@@ -371,6 +377,28 @@ def test_a_numbered_job_without_rows_is_remembered(tmp_path: Path) -> None:
     write_rows(tmp_path, "value string", [], topic="a", txnAppId="job", txnVersion="1")
     write_rows(tmp_path, "value string", [{"value": "v"}], topic="a", txnAppId="job", txnVersion="1")
     assert values(tmp_path, subscribe="a") == []
+
+
+@pytest.mark.parametrize("how", ["restored", "forgotten"])
+def test_a_repeated_job_whose_number_is_not_known_any_more_is_run_again(tmp_path: Path, how: str) -> None:
+    """Its tasks have dropped their rows, before the root was restored or the application deleted."""
+    root, ddl, rows = tmp_path / "root", "value string", [{"value": "v"}]
+    options: dict[str, Any] = {"topic": "a", "txnAppId": "job", "txnVersion": "7"}
+    coordinator = cluster(root, a=1)
+    shutil.copytree(root, tmp_path / "copy")
+    write_rows(root, ddl, rows, **options)
+    job = writer(root, ddl, **options)
+    messages = [across(across(job).write(iter(batches(ddl, rows))))]
+    if how == "restored":
+        shutil.rmtree(root)
+        shutil.copytree(tmp_path / "copy", root)
+    else:
+        coordinator.submit(partial(forget_applications, applications=["job"]))
+    forget_shared(str(root))  # Spark commits in another process
+    with pytest.raises(InvalidRequestError, match="run the job again"):
+        across(job).commit(messages)
+    write_rows(root, ddl, rows, **options)
+    assert values(root, subscribe="a") == [b"v"] * (1 if how == "restored" else 2)
 
 
 def test_a_job_without_rows_commits_nothing(tmp_path: Path) -> None:

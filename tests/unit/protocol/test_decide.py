@@ -242,6 +242,18 @@ def test_an_application_write_without_rows_is_remembered() -> None:
     assert state.applications["job"].version == 1
 
 
+def test_a_write_whose_rows_were_dropped_as_a_repetition_takes_no_number() -> None:
+    state = with_topic()
+    dropped = request(application="job", application_version=4, is_repetition=True)
+    for _ in range(2):  # unknown, and an older number known
+        with pytest.raises(InvalidRequestError, match="version 4 of application job was in the log"):
+            decide_append(state, dropped)
+        state = after(state, decide_append(state, request(item(), application="job", application_version=3)))
+    state = after(state, decide_append(state, request(item(), application="job", application_version=4)))
+    again = decide_append(state, dropped)
+    assert (again.actions, again.result.duplicate) == ([], True)
+
+
 def test_group_offsets_are_committed_with_the_records_and_only_once() -> None:
     state = with_topic()
     first = request(
