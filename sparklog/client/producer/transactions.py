@@ -260,9 +260,10 @@ class Transactions(SenderBase):
             return
         log, what = self._coordinator.log, "offsets of its consumer may be those of other records"
         try:
-            find = partial(find_digest, log, read_up_to) if read_up_to is not None else lambda: None
-            stored = self._retry_until_deadline(find, "send_offsets_to_transaction()")
-            if read_up_to is None or stored is None:
+            if read_up_to is None:  # the consumer's log has left it
+                raise refuse_unlinked_history(log.store, what)
+            stored = self._retry_until_deadline(partial(find_digest, log, read_up_to), "send_offsets_to_transaction()")
+            if stored is None:  # removed: nothing tells whether this log had it
                 raise refuse_unlinked_history(log.store, what)
             if stored != read_up_to.digest:
                 now = "that commit is another one now" if stored else "the log ends before it"

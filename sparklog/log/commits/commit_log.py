@@ -146,7 +146,7 @@ class CommitLog:
         self._list_cache = ListCache(store)
         self._checkpointer = Checkpointer(self, clock, ids, settings, self._elapsed, self._list_cache)
         self._cluster_id = ""
-        self._torn = False
+        self._torn = self._is_leaving = False
         self._anchor: tuple[int, str] = (-1, "")
         self._boundary_seen: Moment | None = None
         self._looked_beyond = False
@@ -261,14 +261,15 @@ class CommitLog:
         is_left = before.version >= 0 and loaded.digest != before.digest and not is_linked(before, loaded)
         # together, once nothing can fail any more
         self._torn = True
+        self._is_leaving = self._is_leaving or is_left  # until it is counted, also after an interrupt
         self._state, self._seen = loaded, loaded_at
         self._lists = SegmentLists(self.store, self._list_cache, manifest)
         self._commit_bytes = manifest.commit_bytes if manifest is not None else 0
         self._rebase_at = self._state.version + self.settings.rebase_after_commits
         self._remember_digest()
-        if is_left:
+        if self._is_leaving:
             self._leave_history()
-        self._torn = False
+        self._torn = self._is_leaving = False
 
     def _is_linked(self, before: State, loaded: State) -> bool:
         """Return whether the root still holds the commit of ``before``, now that a later state was loaded from it: it

@@ -21,24 +21,36 @@ def newest(log: CommitLog) -> tuple[int, str]:
     return log.state.version, log.state.digest
 
 
-def test_it_is_the_newest_one_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = MemoryStore(uuid.uuid4().hex)
-    log = create_cluster(store).log
-    open_cluster(store).create_topic("t")
-    assert (log.newest_commit(0), log.newest_commit(1)) == (newest(log), None)
-    monkeypatch.setattr(log, "_torn", True)  # a thread was interrupted while it advanced the state
-    assert log.newest_commit(0) is None
-    log.refresh()
-    assert log.newest_commit(0) == newest(log)
-
-
-def test_a_history_that_is_being_left_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The state is replaced before the jump is counted."""
+def passed_by() -> CommitLog:
+    """A log that goes on from a checkpoint that nothing links to what it has read."""
     store = MemoryStore(uuid.uuid4().hex)
     log, others = create_cluster(store).log, open_cluster(store)
     others.create_topic("t")
     others.submit(partial(alter_configs, topic="", changes={"metadata.max.retention.ms": "600000"}))
+    log.refresh()
+    assert (log.newest_commit(0), log.newest_commit(1)) == (newest(log), None)
     pass_by(store)
+    return log
+
+
+def test_a_history_that_was_left_by_a_load_that_was_interrupted_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = passed_by()
+
+    def interrupt(*arguments: object) -> SegmentLists:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(commit_log, "SegmentLists", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            log.refresh()
+    assert log.newest_commit(0) is None
+    log.refresh()
+    assert (log.unlinked_jumps, log.newest_commit(0), log.newest_commit(1)) == (1, None, newest(log))
+
+
+def test_a_history_that_is_being_left_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state is replaced before the jump is counted."""
+    log = passed_by()
     answers: list[object] = []
     threads: list[threading.Thread] = []
 
