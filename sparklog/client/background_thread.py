@@ -9,14 +9,13 @@ Not for: calls with a deadline (``deadlines``).
 
 from __future__ import annotations
 
-import _thread
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
 from typing import Any
 
 from sparklog.client.condition import Condition
 from sparklog.errors import SparklogError
+from sparklog.threads import start_thread
 
 EXIT_SECONDS = 1.0
 """The longest wait for a thread whose work is over: for the interpreter's own steps."""
@@ -72,31 +71,6 @@ class BackgroundThread:
                 self._work = _nothing  # it may refer to what refers to this
                 self._is_over = True
                 self._over.notify_all()
-
-
-def start_thread(thread: threading.Thread) -> None:
-    """Start the thread. Raises RuntimeError if the system starts none.
-
-    In the main thread another one does it: ``Thread.start`` waits for the new thread in Python code, and a signal's
-    handler that raises there would leave a lock held that the new thread waits for, or raise another error.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        return thread.start()
-    outcome: SimpleQueue[BaseException | None] = SimpleQueue()
-
-    def start() -> None:
-        try:
-            thread.start()
-        except BaseException as error:
-            outcome.put(error)
-        else:
-            outcome.put(None)
-
-    _thread.start_new_thread(start, ())
-    error = outcome.get()
-    if error is not None:
-        raise error
-    return None
 
 
 def _nothing() -> None:

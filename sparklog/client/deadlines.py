@@ -17,9 +17,10 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
-from sparklog.client.background_thread import BackgroundThread, start_thread
+from sparklog.client.background_thread import BackgroundThread
 from sparklog.client.condition import Condition
 from sparklog.errors import KafkaTimeoutError, SparklogError
+from sparklog.threads import start_thread
 
 Result = TypeVar("Result")
 

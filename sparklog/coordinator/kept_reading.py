@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 
 from sparklog.coordinator.coordinator import Coordinator
+from sparklog.threads import start_thread
 
 logger = logging.getLogger(__name__)
 
@@ -33,22 +35,24 @@ def keep_reading(coordinator: Coordinator) -> Iterator[None]:
 
 
 def start_reading(coordinator: Coordinator) -> Callable[[], None]:
-    """Read the log every ``SECONDS`` in a thread that nobody waits for; return what ends it. If none can be started,
-    the log is read as often as its owner does."""
+    """Read the log every ``SECONDS`` in a thread that nobody waits for; return what ends it. The thread also ends when
+    nobody has that any more. If none can be started, the log is read as often as its owner does."""
     ended: SimpleQueue[None] = SimpleQueue()  # no lock that an interrupt of ``end`` would leave held
+    end = partial(ended.put, None)
+    is_owned = weakref.ref(end)  # not after an interrupt in this function
 
     def is_over(seconds: float) -> bool:
         with suppress(Empty):
             ended.get(timeout=seconds)
             return True
-        return False
+        return is_owned() is None
 
     work = partial(read_until, coordinator, is_over)
     try:
-        threading.Thread(target=work, name="sparklog-kept-reading", daemon=True).start()
+        start_thread(threading.Thread(target=work, name="sparklog-kept-reading", daemon=True))
     except RuntimeError as error:  # the process or its container has as many threads as it may have
         logger.warning("the log of %s is not read meanwhile: %s", coordinator.store.root, error)
-    return partial(ended.put, None)
+    return end
 
 
 def read_until(coordinator: Coordinator, wait: Callable[[float], bool]) -> None:

@@ -167,6 +167,8 @@ class TableLog:
             data = self._store.get(key, MAX_TABLE_FILE_BYTES)
             try:
                 snapshot = actions.join(snapshot, decode_checkpoint(version, data))
+            except TimeoutError:  # a time limit, of a signal's handler: Arrow raises none
+                raise
             except (ValueError, TypeError, KeyError, OSError, pa.ArrowException, msgspec.MsgspecError) as error:
                 raise self._damaged(key, error) from error
         return snapshot

@@ -34,6 +34,8 @@ def read_arrow_file(data: pa.Buffer, limit: int) -> tuple[pa.Schema, pa.RecordBa
         for batch in batches:
             if batch.num_rows:  # an empty column may have no buffers, which Arrow calls invalid
                 batch.validate(full=True)
+    except TimeoutError:  # a time limit, of a signal's handler: Arrow raises none
+        raise
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"it is not an Arrow file: {error}") from error
     if batches:

@@ -73,6 +73,8 @@ def rebuild_index(
         if read_at(0, len(PARQUET_MAGIC)).to_pybytes() == PARQUET_MAGIC:
             return rebuild_history_index(read_at, size, path, producer_of, base_offset, has_gaps)
         return _rebuild(read_at, size, path, producer_of)
+    except TimeoutError:  # a time limit, of a signal's handler: Arrow raises none
+        raise
     except _FAULTS as error:
         raise CorruptRecordError(f"{path}: cannot rebuild an index from it: {error}", path=path) from error
 

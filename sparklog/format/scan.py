@@ -106,6 +106,8 @@ def read_header(read_at: ReadAt, size: int) -> tuple[pa.Schema, pa.Buffer]:
     header = read_at(0, MAGIC_LENGTH + length)
     try:
         return pa.ipc.read_schema(header.slice(MAGIC_LENGTH)), header
+    except TimeoutError:  # a time limit, of a signal's handler: Arrow raises none
+        raise
     except (pa.ArrowException, OSError) as error:
         raise ValueError(str(error)) from error
 

@@ -131,6 +131,8 @@ class SegmentReader:
             starts = dict(zip(self._index.columns, bounds, strict=False))
             located = {name: (section, starts[name]) for name, section in zip(names, sections, strict=True)}
             return self._decode(message, wanted, located, entry, self._index.codec)
+        except TimeoutError:  # a time limit, of a signal's handler: Arrow raises none
+            raise
         except (ValueError, OSError, OverflowError, MemoryError, pa.ArrowException) as error:
             self._corrupt(batch, f"its checksum is right, its content is not: {error}", position=entry.position)
 

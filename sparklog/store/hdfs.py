@@ -39,6 +39,7 @@ from sparklog.errors import (
     UnsupportedStoreError,
 )
 from sparklog.ids import Ids, RandomIds
+from sparklog.store import threads
 from sparklog.store.base import (
     TEMPORARY_PREFIX,
     BytesLike,
@@ -56,7 +57,6 @@ from sparklog.store.base import (
 )
 from sparklog.store.process_local import ProcessLocal, importing_client, no_fork
 from sparklog.store.read_ahead import ReadAheadFile
-from sparklog.store.threads import start_thread
 
 FIRST_CALL_SECONDS = 20.0
 """Timeout of the first call of a process: enough for a NameNode's failover, against 178 s without one."""
@@ -354,7 +354,7 @@ def _within(seconds: float, call: Callable[[], T], what: str, path: str) -> T:
             failure.append(error)
 
     thread = threading.Thread(target=run, name="sparklog-hdfs-connect", daemon=True)
-    start_thread(thread)
+    threads.start(thread)
     thread.join(seconds)
     if answer:
         return answer[0]

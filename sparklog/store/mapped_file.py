@@ -65,9 +65,10 @@ class _Map:
     """Mapped pages of a file, unmapped when the last buffer on them is gone."""
 
     def __init__(self, file: int, size: int) -> None:
-        self.address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file, 0)
+        self.address = _MAP_FAILED  # until it is mapped, for an interrupt in between
         self._size = size
         self._unmap = _libc.munmap  # a module global may be gone when the interpreter exits
+        self.address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file, 0)
         if self.address == _MAP_FAILED:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))

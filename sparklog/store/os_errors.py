@@ -38,8 +38,11 @@ def is_out_of_descriptors(error: BaseException) -> bool:
 
 def translate_os_error(error: OSError, operation: str, path: str) -> StorageError:
     """Return the error to raise instead of ``error``, which a system call raised in ``operation`` on ``path``: "read",
-    "list", "delete", "write", or "create" where the name itself has to be free."""
+    "list", "delete", "write", or "create" where the name itself has to be free. Raises a time limit, of a signal's
+    handler, itself: errors of the system have a number."""
     code = error.errno
+    if isinstance(error, TimeoutError) and code is None:
+        raise error
     reason = f"{operation} {path}: {error.strerror or error}"
     if code in _ABSENT:
         if operation in ("read", "list", "delete"):

@@ -12,21 +12,22 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from sparklog.errors import StorageUnavailableError
+from sparklog.threads import start_thread
 
 Result = TypeVar("Result")
 
 
-def start_thread(thread: threading.Thread) -> None:
+def start(thread: threading.Thread) -> None:
     """Start a thread. Raises StorageUnavailableError if the system starts none now."""
     try:
-        thread.start()
+        start_thread(thread)
     except RuntimeError as error:
         raise _not_started(error) from error
 
 
 def submit(pool: ThreadPoolExecutor, call: Callable[..., Result], *args: object) -> Future[Result]:
     """Submit a call that may also run although this fails, or run twice. Raises StorageUnavailableError as
-    ``start_thread``."""
+    ``start``."""
     try:
         return pool.submit(call, *args)
     except RuntimeError as error:

@@ -554,8 +554,8 @@ def count(scenario: Scenario) -> int:
         return count_points(call)
 
 
-class TimeLimit(Exception):
-    """What the handler of an alarm raises that bounds a task, as of a job queue; not a BaseException."""
+class TimeLimit(TimeoutError):
+    """What the handler of an alarm usually raises that bounds a task: an Exception, and an OSError."""
 
 
 def end_by_time_limit() -> NoReturn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -15,10 +15,12 @@ from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.producer.producer import Producer
 from sparklog.client.scan import scan
 from sparklog.clock import SystemClock
-from sparklog.coordinator import Coordinator, open_cluster
+from sparklog.coordinator import Coordinator, kept_reading, open_cluster
 from sparklog.errors import SparklogError
 from sparklog.log.background import BackgroundTask
 from sparklog.monitoring.exporter.collector import Collector
+from sparklog.testing.faulty_store import SimulatedInterrupt
+from sparklog.testing.interrupts import count_points, interrupt
 from sparklog.types import OffsetAndMetadata
 from sparklog.ui.follower import ClusterFollower
 from tests.crash.copies import copy_of
@@ -153,3 +155,23 @@ def test_a_thread_that_cannot_be_started_fails_one_call(scenario: Scenario) -> N
     for number in range(starts.count):
         with failing_start(number):
             scenario(open_cluster(copy_of(built())))
+
+
+def test_an_interrupted_start_leaves_no_thread_that_reads_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_reading, "SECONDS", 0.01)
+    cluster = open_cluster(copy_of(built()))
+
+    def read() -> None:
+        with kept_reading.keep_reading(cluster):
+            pass
+
+    def started() -> set[threading.Thread]:
+        return {thread for thread in threading.enumerate() if thread.name == "sparklog-kept-reading"}
+
+    before = started()
+    for point in range(count_points(read)):
+        with suppress(SimulatedInterrupt):
+            interrupt(read, point)
+    for thread in started() - before:
+        thread.join(WAIT)
+    assert started() <= before

@@ -121,6 +121,8 @@ class ParquetSegmentReader(SegmentReader):
                 known = typed.names if typed else frozenset()
                 typed = self._typed = TypedReader(read_footer(footer), self._index.codec, names | known)
             return use(typed)
+        except TimeoutError:  # a time limit, of a signal's handler: Arrow raises none
+            raise
         except _FAULTS as error:
             self._corrupt(batch, f"its typed columns cannot be read: {error}")
 
@@ -137,6 +139,8 @@ class ParquetSegmentReader(SegmentReader):
             self._corrupt(None, f"it is longer than the {summary.log_length} bytes that the index states")
         try:
             self._check_footer(read_footer(footer))
+        except TimeoutError:  # a time limit, of a signal's handler: Arrow raises none
+            raise
         except _FAULTS as error:
             self._corrupt(None, f"its checksums are right, its content is not: {error}")
 
@@ -189,6 +193,8 @@ class ParquetSegmentReader(SegmentReader):
             typed = left_out.typed.read(batch, entry, left_out.columns, read_bytes)
             stored = arrays[schema.VALUE]
             return {**arrays, schema.VALUE: restore(left_out.fields, stored, typed, entry.decoded_length)}
+        except TimeoutError:  # a time limit, of a signal's handler: Arrow raises none
+            raise
         except _FAULTS as error:
             self._corrupt(batch, f"its values cannot be restored: {error}", position=entry.position)
 
@@ -203,6 +209,8 @@ class ParquetSegmentReader(SegmentReader):
             if not all(map(typed.has, columns)):
                 raise ValueError("it lacks typed columns of values that are left out")
             return _LeftOut(fields, columns, typed)
+        except TimeoutError:  # a time limit, of a signal's handler: Arrow raises none
+            raise
         except _FAULTS as error:
             self._corrupt(None, f"its footer does not say how values are left out: {error}")
 
@@ -215,6 +223,8 @@ class ParquetSegmentReader(SegmentReader):
             arrays = self._decode_pages(sections, entry)
             if schema.OFFSET in arrays:
                 _check_offsets(arrays[schema.OFFSET], self._index.summary.has_offsets)
+        except TimeoutError:  # a time limit, of a signal's handler: Arrow raises none
+            raise
         except _FAULTS as error:
             self._corrupt(batch, f"its checksum is right, its content is not: {error}", position=entry.position)
         return arrays
