@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import sparklog.coordinator.coordinator as coordinator_module
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.group_member import Change, GroupMember
@@ -370,7 +371,10 @@ def test_the_last_offsets_of_a_deleted_topic_do_not_block_an_acknowledgement(gro
     assert "audit" not in {at.topic for at in group.admin.refresh().groups["g"].offsets.values()}
 
 
-def test_members_of_one_process_acknowledge_a_rebalance_in_one_commit(request: pytest.FixtureRequest) -> None:
+def test_members_of_one_process_acknowledge_a_rebalance_in_one_commit(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator_module, "GATHER_SECONDS", 30)  # on a busy machine a thread may be late
     coordinator = create_cluster(MemoryStore(request.node.name))
     coordinator.create_topic("orders", 40)
 
@@ -389,7 +393,7 @@ def test_members_of_one_process_acknowledge_a_rebalance_in_one_commit(request: p
     version = coordinator.state.version
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(GroupMember.acknowledge, revoking))
-    assert coordinator.state.version <= version + 2  # one, unless a thread is late
+    assert coordinator.state.version == version + 1
     assert len(joined.reconcile().assigned) == 8
 
 
