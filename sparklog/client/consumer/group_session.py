@@ -189,12 +189,12 @@ class GroupSession:
             return
         until = self._clock.monotonic() + seconds
         self._finish_step(until)
-        member, rebalance = self._member, self._rebalance
-        if rebalance is not None and not rebalance.is_of(member.member_id):  # the heartbeats' thread has left since
-            self._rebalance = None
+        member = self._member
         if member.joined and member.overdue:
             self._take_step(self._renew, "renewing the lease", until)
         for _ in range(_MAX_CHANGES):
+            if not self._subscription.automatic:  # a listener, callback or signal's handler has called unsubscribe()
+                break
             began = self._clock.monotonic()
             if self._rebalance is None:
                 found = member.look()
@@ -205,8 +205,6 @@ class GroupSession:
                 self._apply(self._rebalance, until)
                 self._metrics.record_sync(began)
                 continue
-            if not self._subscription.automatic:  # the listener has called unsubscribe()
-                break
             topics = self._subscription.matching(self._coordinator.state.topics)
             if member.joined and topics == self._topics:
                 break
@@ -278,13 +276,19 @@ class GroupSession:
             Step.ACKNOWLEDGE: lambda: self._commit_last_offsets(rebalance, until),
             Step.ASSIGN: lambda: self._assign(rebalance.assigned),
         }
-        while rebalance.steps and self._rebalance is rebalance:  # else a callback has called unsubscribe()
+        while rebalance.steps and self._is_current(rebalance):
             steps[rebalance.steps[0]]()
             rebalance.steps.popleft()
         if self._rebalance is rebalance:
             self._rebalance = None
         if rebalance.failure is not None:
             raise rebalance.failure
+
+    def _is_current(self, rebalance: Rebalance) -> bool:
+        """Return whether it is a change of this membership still: a listener, a callback or a signal's handler may have
+        called unsubscribe(), and the thread of the heartbeats may have left the group."""
+        is_member = self._subscription.automatic and rebalance.is_of(self._member.member_id)
+        return is_member and self._rebalance is rebalance
 
     def _lose(self, partitions: frozenset[TopicPartition]) -> None:
         self._call_listener("on_partitions_lost", partitions)
@@ -300,7 +304,7 @@ class GroupSession:
         before = {partition: self._subscription.positions[partition].committed for partition in changed}
         if rebalance.revoked:
             self._call_listener("on_partitions_revoked", rebalance.revoked)
-        if self._rebalance is not rebalance:  # unsubscribe() has committed and left the group
+        if not self._is_current(rebalance):  # unsubscribe() has committed and left the group
             return
         positions = self._subscription.positions
         changed = {

@@ -68,6 +68,24 @@ def test_a_listener_may_unsubscribe_and_the_member_does_not_rejoin(
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 @pytest.mark.parametrize("what", ["assigned", "revoked"])
+def test_a_listener_may_take_its_partitions_by_hand(cluster: Cluster, what: str, strategy: str) -> None:
+    def take() -> None:
+        first.unsubscribe()
+        first.assign([at(1)])
+
+    cluster.write(1, b"a")
+    settings = {"group_id": "g", "partition_assignment_strategy": strategy, "enable_auto_commit": False}
+    with cluster.consumer(**settings) as first, cluster.consumer("orders", **settings) as second:
+        listener = Calling(what, take)
+        first.subscribe(["orders"], listener=listener)
+        until(lambda: second.assignment() == ALL_PARTITIONS and listener.calls, together(first, second))
+        assert first.assignment() == {at(1)}
+        first.seek_to_beginning()
+        assert [record.value for record in read(first, 1)] == [b"a"]
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("what", ["assigned", "revoked"])
 def test_a_poll_within_a_listener_does_not_disturb_the_rebalance(cluster: Cluster, what: str, strategy: str) -> None:
     settings = {"group_id": "g", "partition_assignment_strategy": strategy}
     with cluster.consumer(**settings) as first, cluster.consumer("orders", **settings) as second:
