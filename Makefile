@@ -49,10 +49,10 @@ else
 	@$(WITH_JAVA) $(PY) -m pytest $(PYTEST_ARGS) $(TESTS)
 endif
 
-# More processes than two cores: some of the time a test waits, for a timeout or for a program that it started. One test
+# More processes than two cores: a fifth of the time a test waits, for a timeout or for a program that it started. One test
 # at a time to each process, the longest kinds first (tests/conftest.py): no process is left with a long one.
 test-python: $(STAMP) ## those of make test that start no Spark
-	@$(WITH_JAVA) $(PY) -m pytest -n 4 --dist load --maxschedchunk 1 $(PYTEST_ARGS) tests --ignore=tests/integration --ignore=tests/crash --ignore=tests/simulation
+	@$(WITH_JAVA) $(PY) -m pytest -n 6 --dist load --maxschedchunk 1 $(PYTEST_ARGS) tests --ignore=tests/integration --ignore=tests/crash --ignore=tests/simulation
 
 # SPARK=4.3.0 runs them with this version of Spark, from an environment of its own; scripts/spark_env.sh says what else
 # can be chosen: PYTHON, PANDAS, PYARROW, NUMPY; JAVA_HOME chooses the Java. Without a network there is none.

@@ -258,7 +258,8 @@ class Transactions(SenderBase):
         make the transaction abortable: other records may be before its offsets. A later jump ends the transaction."""
         if read_up_to is not None and (read_up_to, self._history) == self._compared:
             return
-        log, what = self._coordinator.log, "offsets of its consumer may be those of other records"
+        log = self._coordinator.log
+        what = "offsets of its consumer may be those of other records (if it goes on, take its group_metadata() again)"
         try:
             if read_up_to is None:  # the consumer's log has left it
                 raise refuse_unlinked_history(log.store, what)
