@@ -488,7 +488,8 @@ def close_consumer(cluster: Coordinator) -> Steps:
     in_other_thread(lambda: consumer.close())
     assert not open_cluster(cluster.store).state.groups["g"].members
     committed = open_cluster(cluster.store).state.committed("g", "t", 0)
-    assert committed is None or committed.offset == len(OLD)
+    assert committed is not None
+    assert committed.offset == len(OLD)
 
 
 # -- administration, scans

@@ -607,17 +607,16 @@ class GroupSession:
             logger.warning("the last offsets in group %s were not committed: %s", self._config.group_id, error)
 
     def close(self, autocommit: bool, seconds: float) -> None:
-        """Commit changed positions (with ``autocommit``) and leave the group, each within ``seconds``."""
+        """Commit changed positions (with ``autocommit``) and leave the group, each within ``seconds``. After an
+        interrupt of the commit the next call does both."""
         try:
             if self._subscription.manual or self._member.joined:  # else an interrupted call has committed and left
                 self.commit_last(autocommit and self._config.auto_commit, seconds)
+            if self._subscription.automatic:
+                self.leave(seconds)
         finally:
-            try:
-                if self._subscription.automatic:
-                    self.leave(seconds)
-            finally:
-                self._ended = True
-                self._calls.end()
+            self._ended = True
+            self._calls.end()
 
 
 def _as_dict(commit: GroupCommit) -> Offsets:
