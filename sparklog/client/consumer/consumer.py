@@ -348,10 +348,9 @@ class Consumer(Shown, PositionCalls):
     def _note_positions(self, chunks: Iterable[Chunk]) -> None:
         """Note where these partitions are before their records are returned, for ``_undo_interrupted``."""
         positions = (self._subscription.positions.get(chunk.stream.topic_partition) for chunk in chunks)
-        self._delivery = [
-            _Before(at, at.position, at.epoch, at.topic_id, at.history) for at in positions if at is not None
-        ]
-        for before in self._delivery:
+        delivery = [_Before(at, at.position, at.epoch, at.topic_id, at.history) for at in positions if at is not None]
+        self._delivery = delivery
+        for before in delivery:
             before.moved.returned_from = before.position or 0
 
     def _undo_interrupted(self) -> None:
