@@ -385,16 +385,22 @@ class GroupMember:
         return found
 
     def acknowledge(
-        self, offsets: Offsets | None = None, ids: Mapping[str, str] | None = None, history: int | None = None
+        self,
+        offsets: Offsets | None = None,
+        ids: Mapping[str, str] | None = None,
+        history: int | None = None,
+        replaces: Mapping[tuple[str, int], int | None] | None = None,
     ) -> None:
         """Release the revoked partitions that ``reconcile`` reported, once the caller has stopped reading them.
 
         ``offsets`` are committed first, in the same commit if they fit one; those of topics that were deleted or
-        re-created since are left out (``ids`` and ``history`` as for ``prepare``). If a rebalance has overtaken this,
+        re-created since are left out (``ids`` and ``history`` as for ``prepare``), and those that do not replace what
+        ``replaces`` says (``GroupCommit``). If a rebalance has overtaken this,
         they are committed alone, and ``reconcile`` reports again. Raises CommitFailedError if the member was removed,
         or the offsets are of another history.
         """
         last = self._existing(self.prepare(offsets or {}, ids, history))
+        last = msgspec.structs.replace(last, replaces=replaces or {})
         others = self._others_in_this_process()
         *earlier, rest = _split(last)
         released = msgspec.structs.replace(rest, instance_id="")  # a fenced one was removed: reconcile reports it

@@ -50,6 +50,7 @@ from sparklog.errors import (
 from sparklog.protocol.decide.groups import (
     GroupCommit,
     commit_group_offsets,
+    find_offset,
     merge_offsets,
     split_offsets,
     topic_ids,
@@ -217,7 +218,7 @@ class GroupSession:
         Records that are read again are those of another membership, and what was begun in the former one is fenced.
         Raises KafkaTimeoutError after ``seconds``; ``update`` then continues with it.
         """
-        self._forget_last()
+        self._forget_last(_as_dict(self._last_commit))
         if not self._member.is_listed:  # removed, or replaced under its instance id: ``update`` finds that out
             return
         until = self._clock.monotonic() + seconds
@@ -291,10 +292,12 @@ class GroupSession:
         return is_member and self._rebalance is rebalance
 
     def _lose(self, partitions: frozenset[TopicPartition]) -> None:
+        self._forget_last(partitions)
         self._call_listener("on_partitions_lost", partitions)
         self._drop_partitions(partitions)
 
     def _assign(self, partitions: frozenset[TopicPartition]) -> None:
+        self._forget_last(partitions)
         self._subscription.add(partitions)
         self._call_listener("on_partitions_assigned", partitions)
 
@@ -310,7 +313,9 @@ class GroupSession:
         changed = {
             partition: at for partition, at in changed.items() if positions[partition].committed == before[partition]
         }
-        rebalance.last = msgspec.structs.replace(last, offsets=changed)
+        state, group = self._coordinator.state, self._config.group_id
+        replaces = {partition: find_offset(state, group, *partition) for partition in changed}
+        rebalance.last = msgspec.structs.replace(last, offsets=changed, replaces=replaces)
 
     def _commit_last_offsets(self, rebalance: Rebalance, until: float) -> None:
         """Commit them, and let others have the partitions. An error must not lose the assignment, which follows."""
@@ -318,11 +323,9 @@ class GroupSession:
         assert last is not None
         try:
             if rebalance.found.change.to_acknowledge:
-                # If the storage does not answer, a later poll gets here again and still has to commit these offsets,
-                # except those of a partition that was assigned again in the meantime: its position may have advanced.
-                again = rebalance.assigned | self._subscription.positions.keys()
-                kept = {partition: at for partition, at in self._last_commit.offsets.items() if partition not in again}
-                self._last_commit = merge_offsets(msgspec.structs.replace(self._last_commit, offsets=kept), last)
+                # If the storage does not answer, a later poll gets here again and still has to commit these offsets.
+                self._forget_last(rebalance.assigned)
+                self._last_commit = merge_offsets(self._last_commit, last)
                 self._take_step(self._acknowledge, "acknowledging revoked partitions", until)
             elif last.offsets:
                 commit = partial(self._member.submit, last)
@@ -332,11 +335,15 @@ class GroupSession:
 
     def _acknowledge(self) -> None:
         last = self._last_commit
-        self._commit_or_log(partial(self._member.acknowledge, last.offsets, last.topic_ids, last.history))
-        self._forget_last()
+        acknowledge = self._member.acknowledge
+        self._commit_or_log(partial(acknowledge, last.offsets, last.topic_ids, last.history, last.replaces))
+        self._forget_last(_as_dict(last))
 
-    def _forget_last(self) -> None:
-        self._last_commit = GroupCommit(group=self._config.group_id, offsets={})
+    def _forget_last(self, partitions: Iterable[TopicPartition]) -> None:
+        """Keep no last offsets of these partitions: they are committed, or the partitions are read again."""
+        forgotten = set(partitions)
+        kept = {partition: at for partition, at in _as_dict(self._last_commit).items() if partition not in forgotten}
+        self._last_commit = msgspec.structs.replace(self._last_commit, offsets=kept)
 
     def _commit_or_log(self, commit: Callable[[], None]) -> None:
         try:
@@ -396,6 +403,7 @@ class GroupSession:
                 logger.warning("leaving group %s before a commit was acknowledged: %s", self._config.group_id, error)
         self._stop_heartbeats(seconds)
         self._rebalance = None
+        self._forget_last(_as_dict(self._last_commit))
         until = self._clock.monotonic() + seconds
         then = "if it fails, the group removes this member after its session timeout"
         try:

@@ -81,6 +81,8 @@ class GroupCommit(msgspec.Struct, frozen=True, kw_only=True):
     refused, since they would skip its records. Make it when the offsets are found, however much later it is decided:
     ids, member and generation of a later state may be those of other records. ``history`` is
     ``CommitLog.unlinked_jumps`` of then: the coordinator refuses offsets of another history. None if a tool sets them.
+    ``replaces`` has the committed offsets of then: where another one was committed since, by whoever had the partition
+    meanwhile, it stays.
     """
 
     group: str
@@ -90,6 +92,7 @@ class GroupCommit(msgspec.Struct, frozen=True, kw_only=True):
     instance_id: str = ""
     topic_ids: Mapping[str, str] = {}
     history: int | None = None
+    replaces: Mapping[tuple[str, int], int | None] = {}
 
 
 # -- membership
@@ -270,12 +273,21 @@ def commit_group_offsets(state: State, commit: GroupCommit) -> Decision[None]:
         )
     _check_same_topics(state, commit)
     committed = [
-        _make_committed_offset(state, topic, partition, at) for (topic, partition), at in sorted(commit.offsets.items())
+        _make_committed_offset(state, topic, partition, at)
+        for (topic, partition), at in sorted(commit.offsets.items())
+        if (topic, partition) not in commit.replaces
+        or find_offset(state, commit.group, topic, partition) == commit.replaces[topic, partition]
     ]
     if not committed:
         return Decision([], None)
     generation = commit.generation if commit.member else -1
     return Decision([CommitOffsets(group=as_python(commit.group), generation=generation, offsets=committed)], None)
+
+
+def find_offset(state: State, group: str, topic: str, partition: int) -> int | None:
+    """Return the offset that a group has committed, None without one."""
+    found = state.committed(group, topic, partition)
+    return None if found is None else found.offset
 
 
 def _check_held_by_no_other(group: GroupState, commit: GroupCommit) -> None:
@@ -309,11 +321,14 @@ def topic_ids(state: State, partitions: Iterable[tuple[str, int]]) -> dict[str, 
 
 def merge_offsets(earlier: GroupCommit, later: GroupCommit) -> GroupCommit:
     """Return a commit with the offsets of both, the later one's where both have one. Of a topic that was created again
-    in between, the earlier id stays: it refuses the earlier offsets. So does the earlier history."""
+    in between, the earlier id stays: it refuses the earlier offsets. So does the earliest known history."""
     offsets = {**earlier.offsets, **later.offsets}
-    history = earlier.history if earlier.offsets else later.history
+    histories = [each.history for each in (earlier, later) if each.offsets and each.history is not None]
+    history = min(histories, default=None)
     ids = {topic: earlier.topic_ids[topic] for topic, _ in earlier.offsets if topic in earlier.topic_ids}
-    return msgspec.structs.replace(later, offsets=offsets, topic_ids={**later.topic_ids, **ids}, history=history)
+    replaces = {**earlier.replaces, **later.replaces}
+    ids = {**later.topic_ids, **ids}
+    return msgspec.structs.replace(later, offsets=offsets, topic_ids=ids, history=history, replaces=replaces)
 
 
 def _check_same_topics(state: State, commit: GroupCommit) -> None:

@@ -452,6 +452,60 @@ def test_a_failed_revocation_acknowledgement_is_retried(request: pytest.FixtureR
         first.subscribe(["orders"])
 
 
+class Calling(ConsumerRebalanceListener):
+    """Notes what is revoked."""
+
+    def __init__(self) -> None:
+        self.revoked: list[set[TopicPartition]] = []
+
+    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        self.revoked.append(revoked)
+
+
+@pytest.mark.parametrize("settings", [{}, COOPERATIVE], ids=["range", "cooperative-sticky"])
+@pytest.mark.parametrize("way", ["poll", "subscribe again"])
+def test_offsets_of_an_acknowledgement_that_failed_are_not_committed_later(
+    request: pytest.FixtureRequest, settings: dict[str, Any], way: str
+) -> None:
+    """The partitions are the member's again, and it has read on."""
+    is_down: list[bool] = []
+
+    def refuse_commits(step: int, call: Call) -> None:
+        if is_down and call.operation == "put_if_absent":
+            raise StorageUnavailableError("no answer")
+
+    store = MemoryStore(request.node.name)
+    cluster = Cluster("", partitions=2, store=store)
+    configs: dict[str, Any] = {"group_id": "g", "auto_offset_reset": "earliest", "retry_backoff_ms": 1, **settings}
+    slow = {**configs, "auto_commit_interval_ms": 3_600_000}
+    first = Consumer(cluster=open_cluster(FaultyStore(store, before=refuse_commits)), **slow)
+    listener = Calling()
+    first.subscribe(["orders"], listener=listener)
+    for number in (0, 1):
+        cluster.write(number, *[b"old"] * 5)
+    read(first, 10)
+    with cluster.consumer("orders", **configs) as second:
+        until(lambda: second.assignment() or len(cluster.admin.refresh().groups["g"].members) == 2, together(second))
+        is_down.append(True)
+        until(lambda: listener.revoked, lambda: first.poll(50))
+        first.poll(50)
+    until(lambda: len(first.assignment()) == 2, lambda: first.poll(50))  # without an acknowledgement
+    is_down.clear()
+    if way == "subscribe again":
+        first.unsubscribe()
+        first.subscribe(["orders"])
+    until(lambda: len(first.assignment()) == 2, lambda: first.poll(50))
+    for number in (0, 1):
+        cluster.write(number, *[b"new"] * 7)
+    until(lambda: all(first.position(at(number)) == 12 for number in (0, 1)), lambda: first.poll(50))
+    first.commit()
+    with cluster.consumer("orders", **configs) as third:
+        until(lambda: len(first.assignment()) == len(third.assignment()) == 1, together(first, third))
+        offsets = cluster.admin.refresh().groups["g"].offsets.values()
+        assert {committed.offset for committed in offsets} == {12}
+        first.close()
+
+
 def test_a_listener_may_commit_asynchronously_while_its_consumer_closes(cluster: Cluster) -> None:
     cluster.write(0, b"a")
     answers: list[object] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -164,6 +165,31 @@ def test_offsets_of_an_older_generation_or_an_unknown_member_are_refused() -> No
         commit_group_offsets(state, GroupCommit(group="g", offsets=at))
     state = after(state, commit_group_offsets(state, GroupCommit(group="g", offsets=at, member="a", generation=2)))
     assert state.groups["g"].offsets["t1:0"].offset == 1
+
+
+@pytest.mark.parametrize(("earlier", "later", "merged"), [(None, 0, 0), (0, 1, 0), (1, None, 1), (None, None, None)])
+def test_merged_offsets_are_of_the_earliest_history_that_is_known(
+    earlier: int | None, later: int | None, merged: int | None
+) -> None:
+    first = GroupCommit(group="g", offsets={("orders", 0): 1}, history=earlier)
+    assert merge_offsets(first, GroupCommit(group="g", offsets={("orders", 1): 1}, history=later)).history == merged
+
+
+def test_a_last_offset_replaces_only_the_one_that_was_committed_when_it_was_found() -> None:
+    """Whoever had the partition in between has read on."""
+    state = joined(with_topic(partitions=2), "a")
+    last = GroupCommit(
+        group="g", offsets={("orders", 0): 5, ("orders", 1): 6}, replaces={("orders", 0): None, ("orders", 1): None}
+    )
+
+    def committed(state: State, generation: int) -> dict[str, int]:
+        commit = msgspec.structs.replace(last, member="a", generation=generation)
+        offsets = after(state, commit_group_offsets(state, commit)).groups["g"].offsets
+        return {key: at.offset for key, at in offsets.items()}
+
+    assert committed(state, 1) == {"t1:0": 5, "t1:1": 6}
+    by_another = GroupCommit(group="g", offsets={("orders", 0): 10}, member="a", generation=1)
+    assert committed(after(state, commit_group_offsets(state, by_another)), 1) == {"t1:0": 10, "t1:1": 6}
 
 
 def test_a_member_cannot_commit_offsets_of_revoked_partitions() -> None:
