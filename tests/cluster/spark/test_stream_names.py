@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -13,6 +16,7 @@ from sparklog.coordinator.shared import forget_shared
 from sparklog.errors import InvalidRequestError, RootReplacedError, SparklogError, UnlinkedHistoryError
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.state import State
+from sparklog.spark.stream.lag_listener import MAX_QUERIES, LagListener, QueryLag
 from sparklog.spark.stream.offsets import PlannedAt, StreamOffsets
 from sparklog.spark.stream.query_names import find_group
 from sparklog.store.local import LocalStore
@@ -108,11 +112,41 @@ def test_offsets_of_another_history_are_not_committed(
     assert log_offset(folder) == 6
 
 
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_a_listener_reports_the_lag_also_where_it_commits_nothing(
+    tmp_path: Path, is_restored: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = str(tmp_path / "log")
+    log = create_cluster(folder)
+    log.create_topic("orders")
+    snapshot = take_snapshot(log.store)
+    log.create_topic("planned")
+    progress = progress_at(log.refresh(), 5)
+    if is_restored:
+        restore(LocalStore(folder), snapshot)
+        forget_shared(folder)
+    reported: list[QueryLag] = []
+    listener = LagListener(reported.append, root=folder)
+    for number in range(MAX_QUERIES + 1):
+        name = {"name": "audit"} if number == MAX_QUERIES else {}
+        text = json.dumps({**progress, "id": str(number), **name})
+        event = SimpleNamespace(progress=SimpleNamespace(json=text, id=number))
+        listener.onQueryProgress(cast(Any, event))
+    assert reported[-1].query == "audit"
+    assert list(listener.progress)[-1] == "audit"
+    assert len(listener.progress) == MAX_QUERIES
+    assert log_offset(folder) == (None if is_restored else 5)
+    assert ("could not commit offsets to consumer group audit" in caplog.text) == is_restored
+    no_source = SimpleNamespace(progress=SimpleNamespace(json=json.dumps({"sources": []}), id="none"))
+    listener.onQueryProgress(cast(Any, no_source))
+    assert len(reported) == MAX_QUERIES + 1
+
+
 def progress_at(state: State, offset: int) -> dict[str, object]:
     """The progress of a query after a batch that was planned in this state."""
     ids, planned = {"orders": state.topic("orders").topic_id}, PlannedAt(state.version, state.digest)
     end = StreamOffsets({TopicPartition("orders", 0): offset}, state.cluster_id, ids, planned)
-    return {"id": "1", "batchId": 0, "sources": [{"endOffset": end.to_json()}]}
+    return {"id": "1", "batchId": 0, "sources": [{"endOffset": end.to_json(), "latestOffset": end.to_json()}]}
 
 
 def log_offset(folder: str) -> int | None:
