@@ -44,6 +44,7 @@ from tests.simulation.locations import (
     SETTINGS,
     SPARE,
     SPARE_2,
+    SPARE_3,
     TOPICS,
     Clock,
     World,
@@ -181,16 +182,16 @@ def _move(world: World, url: str, new: str) -> None:
 
 
 def remount_elsewhere(world: World) -> None:
-    """Mount a disk at another address, and move the broker there."""
+    """Mount a disk at another address, which no other operator uses, and move the broker there."""
     url = world.random.choice(BROKERS)
     world.pause(150)
     disk = world.home(url)
     world.simulation.step("mount elsewhere")
-    world.point(SPARE_2)
+    world.point(SPARE_3)
     world.point(url).unmount()
-    world.truth.home[SPARE_2] = disk
-    world.point(SPARE_2).mount(disk)
-    if not repeat(world, "remount", lambda: _move(world, url, SPARE_2)):
+    world.truth.home[SPARE_3] = disk
+    world.point(SPARE_3).mount(disk)
+    if not repeat(world, "remount", lambda: _move(world, url, SPARE_3)):
         world.point(url).mount(disk)
 
 

@@ -51,8 +51,8 @@ from tests.simulation.machines import some_machines
 from tests.simulation.scheduler import SideBySide, Simulation
 
 SCHEME = "sim"
-ROOT, B1, B2, SPARE, SPARE_2, M1, M2, COPY, OTHER, OTHER_B = (
-    f"{SCHEME}://w/{name}" for name in ("root", "b1", "b2", "b3", "b4", "m1", "m2", "copy", "other", "other-b")
+ROOT, B1, B2, SPARE, SPARE_2, SPARE_3, M1, M2, COPY, OTHER, OTHER_B = (
+    f"{SCHEME}://w/{name}" for name in ("root", "b1", "b2", "b3", "b4", "b5", "m1", "m2", "copy", "other", "other-b")
 )
 BROKERS = (B1, B2)
 MIRRORS = (M1, M2)
