@@ -143,6 +143,8 @@ class GroupSession:
         self._calls = InOrder("sparklog-consumer-group", metrics.lock)
         self._step: _Step | None = None
         self._rebalance: Rebalance | None = None
+        self._settled: object = None
+        """The subscription's partitions that were compared last, and were those of the member."""
         self._pending: deque[Call[None]] = deque()
         self._due_callbacks: deque[tuple[Callback, Offsets, BaseException | None]] = deque()
 
@@ -160,7 +162,8 @@ class GroupSession:
             self._config.group_id, generation, member, self._config.instance_id or None, state
         )
         positions = self._subscription.positions
-        found.topic_ids, found.reader = self._topic_ids(positions), self._coordinator.reader
+        found.topic_ids = self._topic_ids(positions)
+        found.reader, found.log = self._coordinator.reader, self._coordinator.log
         found.history = self._history(name for name, at in positions.items() if at.position is not None)
         return found
 
@@ -198,10 +201,12 @@ class GroupSession:
                 break
             began = self._clock.monotonic()
             if self._rebalance is None:
-                found = member.look()
-                self._rebalance = plan_rebalance(found, self._subscription.positions)
+                found, positions = member.look(), self._subscription.positions
+                if found.change or positions is not self._settled:
+                    self._settled, self._rebalance = None, plan_rebalance(found, positions)
                 if self._rebalance is None:
                     member.adopt(found)
+                    self._settled = positions
             if self._rebalance is not None:
                 self._apply(self._rebalance, until)
                 self._metrics.record_sync(began)
