@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, Generic, TypeVar
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakSet
 
 import msgspec
 
@@ -41,7 +41,7 @@ from sparklog.log.reserve import keep_reserve
 from sparklog.log.segments import TopicSegments
 from sparklog.log.settings import DEFAULTS, LogSettings
 from sparklog.protocol import levels
-from sparklog.protocol.decide.append import AppendRequest, AppendResult, Begun, decide_append
+from sparklog.protocol.decide.append import AppendRequest, AppendResult, decide_append
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.groups import check_offset_changes
 from sparklog.protocol.decide.topics import NewTopic, create_topic
@@ -64,8 +64,6 @@ GATHER_SECONDS = 0.01
 _GATHER_POLL_SECONDS = 0.0005
 
 _READERS = count(1)
-_coordinators: WeakValueDictionary[str, Coordinator] = WeakValueDictionary()
-"""The coordinators of this process, by ``reader``."""
 
 
 class _Request(Generic[Result]):
@@ -100,7 +98,6 @@ class Coordinator:
         self._process = os.getpid()
         self.reader = f"{writer_name()}/{next(_READERS)}"
         """The name of this coordinator, for what it has read (``Begun``); another one gets another."""
-        _coordinators[self.reader] = self
         self._checked_at = -math.inf
         self._checking = threading.Lock()
         self.members: WeakSet[Any] = WeakSet()
@@ -299,14 +296,6 @@ class Coordinator:
                 require_conditional_writes(self.store, self.log.ids)
                 if self.log.commit(draft) is Outcome.WON:
                     return
-
-
-def newest_commit_of(reader: str, history: int) -> Begun | None:
-    """Return the newest commit that the coordinator ``reader`` has read in this history of its log, by
-    ``unlinked_jumps``; None if that has left it, or this process has no such coordinator."""
-    coordinator = _coordinators.get(reader)
-    newest = None if coordinator is None else coordinator.log.newest_commit(history)
-    return None if newest is None else Begun(*newest, reader)
 
 
 def warn_of_created_topic(topic: str, partitions: int) -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from sparklog.client.config import Converter
 from sparklog.client.representation import shorten, table
 from sparklog.client.user_code import add_note
-from sparklog.coordinator.coordinator import newest_commit_of
+from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.records.records import all_offsets, offset_after, offset_at, rows_before, slice_offsets
 from sparklog.protocol.decide.append import Begun
 from sparklog.types import TopicPartition
@@ -129,19 +129,21 @@ class ConsumerGroupMetadata(_Identity):
     topic_ids: Mapping[str, str] = {}
     history: int | None = None
     reader: str = ""
+    log: CommitLog | None = None
+    """That of the coordinator; None in another process, which was sent what this one had read."""
     _sent: Begun | None = None
-    """``read_up_to`` when this was sent to another process, where ``reader`` is empty."""
 
     @property
     def read_up_to(self) -> Begun | None:
         """The newest commit that the consumer's coordinator has read in the history of its positions; None if it has
         left that, or there is none."""
-        if not self.reader or self.history is None:
+        if self.log is None or self.history is None:
             return self._sent
-        return newest_commit_of(self.reader, self.history)
+        newest = self.log.newest_commit(self.history)
+        return None if newest is None else Begun(*newest, self.reader)
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "reader": "", "_sent": self.read_up_to}
+        return {**self.__dict__, "reader": "", "log": None, "_sent": self.read_up_to}
 
 
 class DeserializerFailure(Exception):
