@@ -70,6 +70,11 @@ def find_digest(log: CommitLog, begun: Begun) -> str | None:
     return None if end.removed_up_to >= begun.version else end.digest  # removed: it may be a stalled writer's create
 
 
+def describe_instead(digest: str) -> str:
+    """Say what a log has in place of a commit, by the digest that ``find_digest`` has found."""
+    return "that commit is another one now" if digest else "the log ends before it"
+
+
 def _with_present_copies(
     log: CommitLog, store_of: StoreOf, request: AppendRequest, versions: set[int]
 ) -> AppendRequest:

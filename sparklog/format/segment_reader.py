@@ -131,10 +131,8 @@ class SegmentReader:
             starts = dict(zip(self._index.columns, bounds, strict=False))
             located = {name: (section, starts[name]) for name, section in zip(names, sections, strict=True)}
             return self._decode(message, wanted, located, entry, self._index.codec)
-        except TimeoutError:  # a time limit, of a signal's handler: Arrow raises none
-            raise
         except (ValueError, OSError, OverflowError, MemoryError, pa.ArrowException) as error:
-            self._corrupt(batch, f"its checksum is right, its content is not: {error}", position=entry.position)
+            self._refuse(batch, "its checksum is right, its content is not", error, entry.position)
 
     def _section_lengths(self, entry: BatchEntry) -> list[int]:
         return [entry.section(name)[0] for name in self._index.columns]
@@ -216,6 +214,13 @@ class SegmentReader:
             if block != indexed:
                 return f"its footer has a record batch at {block}, the index at {indexed}"
         return None
+
+    def _refuse(self, batch: int | None, what: str, error: Exception, position: int | None = None) -> NoReturn:
+        """Raise CorruptRecordError for an error of decoding; a time limit of a signal's handler, which is an OSError as
+        some of Arrow's errors are, goes on."""
+        if isinstance(error, TimeoutError):
+            raise error
+        self._corrupt(batch, f"{what}: {error}", position=position)
 
     def _corrupt(
         self,

@@ -40,7 +40,7 @@ from sparklog.client.producer.in_flight import PartitionBatches, batches_of
 from sparklog.client.producer.sender_base import SEQUENCES, SenderBase, unwritten_by_topic
 from sparklog.client.producer.takeover import Takeover
 from sparklog.config.cluster_configs import ClusterConfig
-from sparklog.coordinator.begun_files import find_digest
+from sparklog.coordinator.begun_files import describe_instead, find_digest
 from sparklog.coordinator.kept_reading import start_reading
 from sparklog.errors import (
     IllegalStateError,
@@ -267,8 +267,8 @@ class Transactions(SenderBase):
             if stored is None:  # removed: nothing tells whether this log had it
                 raise refuse_unlinked_history(log.store, what)
             if stored != read_up_to.digest:
-                now = "that commit is another one now" if stored else "the log ends before it"
-                raise refuse_replaced_root(log.store, f"{what}, read up to commit {read_up_to.version}, and {now}")
+                why = f"{what}, read up to commit {read_up_to.version}, and {describe_instead(stored)}"
+                raise refuse_replaced_root(log.store, why)
         except KafkaTimeoutError:
             raise  # it may be called again
         except SparklogError as error:

@@ -121,10 +121,8 @@ class ParquetSegmentReader(SegmentReader):
                 known = typed.names if typed else frozenset()
                 typed = self._typed = TypedReader(read_footer(footer), self._index.codec, names | known)
             return use(typed)
-        except TimeoutError:  # a time limit, of a signal's handler: Arrow raises none
-            raise
         except _FAULTS as error:
-            self._corrupt(batch, f"its typed columns cannot be read: {error}")
+            self._refuse(batch, "its typed columns cannot be read", error)
 
     def check_file(self) -> None:
         """Check the parts outside row groups against the index: the file's length, magic and footer.
@@ -139,10 +137,8 @@ class ParquetSegmentReader(SegmentReader):
             self._corrupt(None, f"it is longer than the {summary.log_length} bytes that the index states")
         try:
             self._check_footer(read_footer(footer))
-        except TimeoutError:  # a time limit, of a signal's handler: Arrow raises none
-            raise
         except _FAULTS as error:
-            self._corrupt(None, f"its checksums are right, its content is not: {error}")
+            self._refuse(None, "its checksums are right, its content is not", error)
 
     def _check_footer(self, footer: Footer) -> None:
         """Check the parts of a footer on which other readers depend."""
@@ -193,10 +189,8 @@ class ParquetSegmentReader(SegmentReader):
             typed = left_out.typed.read(batch, entry, left_out.columns, read_bytes)
             stored = arrays[schema.VALUE]
             return {**arrays, schema.VALUE: restore(left_out.fields, stored, typed, entry.decoded_length)}
-        except TimeoutError:  # a time limit, of a signal's handler: Arrow raises none
-            raise
         except _FAULTS as error:
-            self._corrupt(batch, f"its values cannot be restored: {error}", position=entry.position)
+            self._refuse(batch, "its values cannot be restored", error, entry.position)
 
     def _find_left_out(self) -> _LeftOut:
         """Read in the footer how values are left out."""
@@ -209,10 +203,8 @@ class ParquetSegmentReader(SegmentReader):
             if not all(map(typed.has, columns)):
                 raise ValueError("it lacks typed columns of values that are left out")
             return _LeftOut(fields, columns, typed)
-        except TimeoutError:  # a time limit, of a signal's handler: Arrow raises none
-            raise
         except _FAULTS as error:
-            self._corrupt(None, f"its footer does not say how values are left out: {error}")
+            self._refuse(None, "its footer does not say how values are left out", error)
 
     def _sections(self, batch: int, regions: Sequence[Region]) -> dict[str, pa.Buffer]:
         parts = self._verified(batch, regions)
@@ -223,10 +215,8 @@ class ParquetSegmentReader(SegmentReader):
             arrays = self._decode_pages(sections, entry)
             if schema.OFFSET in arrays:
                 _check_offsets(arrays[schema.OFFSET], self._index.summary.has_offsets)
-        except TimeoutError:  # a time limit, of a signal's handler: Arrow raises none
-            raise
         except _FAULTS as error:
-            self._corrupt(batch, f"its checksum is right, its content is not: {error}", position=entry.position)
+            self._refuse(batch, "its checksum is right, its content is not", error, entry.position)
         return arrays
 
     def _decode_pages(self, sections: dict[str, pa.Buffer], entry: BatchEntry) -> dict[str, pa.Array]:

@@ -9,7 +9,7 @@ Not for: files that a job has written (``coordinator.begun_files``).
 
 from __future__ import annotations
 
-from sparklog.coordinator.begun_files import find_digest
+from sparklog.coordinator.begun_files import describe_instead, find_digest
 from sparklog.log.commits.commit_log import CommitLog
 from sparklog.protocol.decide.append import Begun
 from sparklog.spark.stream.offsets import OtherHistory, StreamOffsets
@@ -21,10 +21,9 @@ def find_other_history(log: CommitLog, offsets: StreamOffsets, has_jumped: bool)
     had read before (``CommitLog.unlinked_jumps``), possibly since the offsets were found. Raises StorageError."""
     planned = offsets.planned_at
     stored = None if planned is None else find_digest(log, Begun(*planned))
-    if planned is not None and stored not in (None, planned.digest):
-        now = "that commit is another one now" if stored else "the log ends before it"
-        why = f"it was found at commit {planned.version}, and {now}: the root was restored from a copy or promoted"
-        return OtherHistory(why, is_certain=True)
+    if planned is not None and stored is not None and stored != planned.digest:
+        found = f"it was found at commit {planned.version}, and {describe_instead(stored)}"
+        return OtherHistory(f"{found}: the root was restored from a copy or promoted", is_certain=True)
     if stored is None and has_jumped:
         why = (
             "commits were removed before this query had read them, as they are while its process is suspended for "
