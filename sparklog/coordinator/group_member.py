@@ -366,7 +366,7 @@ class GroupMember:
             self._fenced = self._fenced or found.is_fenced
             self._left = self.identity
             if not found.is_fenced:
-                logger.warning("member %s is no longer in group %s and has to rejoin", found.member, self.group)
+                logger.warning("member %s was removed from group %s and has to rejoin", found.member, self.group)
             self._joined, self._member_id = False, ""
         self._told, self._seen = found.told, found.seen
 
@@ -395,9 +395,9 @@ class GroupMember:
 
         ``offsets`` are committed first, in the same commit if they fit one; those of topics that were deleted or
         re-created since are left out (``ids`` and ``history`` as for ``prepare``), and those that do not replace what
-        ``replaces`` says (``GroupCommit``). If a rebalance has overtaken this,
-        they are committed alone, and ``reconcile`` reports again. Raises CommitFailedError if the member was removed,
-        or the offsets are of another history.
+        ``replaces`` says (``GroupCommit``). If a rebalance has overtaken this, they are committed alone, and
+        ``reconcile`` reports again. Raises CommitFailedError if the member was removed, or the offsets are of another
+        history.
         """
         last = self._existing(self.prepare(offsets or {}, ids, history))
         last = msgspec.structs.replace(last, replaces=replaces or {})
@@ -541,30 +541,30 @@ def _compare(
     told: Told, state: State, group: GroupState, me: MemberState, member: str, incremental: bool
 ) -> tuple[Change, Told]:
     """Return what has changed for a member since its caller was told, and what that knows then."""
-    former = _NOTHING if told.member == member else frozenset(told.owned)
-    owned = told.owned if told.member == member else {}
-    generation, completed_before = (told.generation, told.completed) if told.member == member else (-1, -1)
-    topics = {*me.assigned, *me.revoking, *(partition.topic for partition in owned)}
+    former = _NOTHING
+    if told.member != member:  # all of another membership is lost
+        former, told = frozenset(told.owned), Told(topic_ids=told.topic_ids)
+    topics = {*me.assigned, *me.revoking, *(partition.topic for partition in told.owned)}
     ids = {topic: state.topics[topic].topic_id for topic in topics if topic in state.topics}
     assigned, revoking = set(list_partitions(me.assigned)), set(list_partitions(me.revoking))
-    lost = {partition for partition, topic_id in owned.items() if ids.get(partition.topic) != topic_id}
-    lost |= {partition for partition in owned if partition not in assigned and partition not in revoking}
-    kept = owned.keys() - lost
+    lost = {partition for partition, topic_id in told.owned.items() if ids.get(partition.topic) != topic_id}
+    lost |= {partition for partition in told.owned if partition not in assigned and partition not in revoking}
+    kept = told.owned.keys() - lost
     settled = not revoking and me.assigned == group.target.get(member, {})
     if incremental or group.assignor == COOPERATIVE:
         revoked = kept - assigned
         added = assigned - kept
     else:
-        revoked = kept if group.generation != generation else set()
+        revoked = kept if group.generation != told.generation else set()
         added = assigned - (kept - revoked) if settled else set()
-    completed = settled and completed_before != group.generation
-    now_owned = {partition: ids[partition.topic] for partition in (kept - revoked) | added}
+    completed = settled and told.completed != group.generation
+    owned = {partition: ids[partition.topic] for partition in (kept - revoked) | added}
     after = Told(
         member=member,
-        owned=now_owned,
+        owned=owned,
         generation=group.generation,
-        completed=group.generation if completed else completed_before,
-        topic_ids={**told.topic_ids, **{partition.topic: topic_id for partition, topic_id in now_owned.items()}},
+        completed=group.generation if completed else told.completed,
+        topic_ids={**told.topic_ids, **{partition.topic: topic_id for partition, topic_id in owned.items()}},
     )
     lost |= former
     change = Change(group.generation, frozenset(revoked), frozenset(lost), frozenset(added), completed, bool(revoking))
