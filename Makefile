@@ -49,7 +49,7 @@ else
 	@$(WITH_JAVA) $(PY) -m pytest $(PYTEST_ARGS) $(TESTS)
 endif
 
-# More processes than two cores: a fifth of the time a test waits, for a timeout or for a program that it started. One test
+# More processes than two cores: some of the time a test waits, for a timeout or for a program that it started. One test
 # at a time to each process, the longest kinds first (tests/conftest.py): no process is left with a long one.
 test-python: $(STAMP) ## those of make test that start no Spark
 	@$(WITH_JAVA) $(PY) -m pytest -n 6 --dist load --maxschedchunk 1 $(PYTEST_ARGS) tests --ignore=tests/integration --ignore=tests/crash --ignore=tests/simulation

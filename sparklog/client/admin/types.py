@@ -158,8 +158,8 @@ class _Planned(NamedTuple):
 
 
 class PlannedOffset(_Planned):
-    """An offset that a reset sets. ``wanted`` is the one before it was moved into the range of the partition, None if
-    there is no record at or after the time. ``topic_id`` is the id of its topic."""
+    """An offset that a reset sets. ``wanted`` is the requested one, before it was moved into the partition's range, or
+    None if no record is at or after the time. ``topic_id`` identifies the topic."""
 
     topic_id: str = ""
 

@@ -408,7 +408,7 @@ class ReadAhead:
         return True
 
     def _read_log(self) -> None:
-        with self._metrics.requests.at_root(), suppress(ObjectNotFoundError):  # there is no newer commit
+        with self._metrics.requests.at_root(), suppress(ObjectNotFoundError):  # no newer commit
             if self.checks % FULL_CHECK_EVERY:
                 self._coordinator.store.info(commit_key(self._coordinator.state.version + 1))
             self._coordinator.refresh()

@@ -81,8 +81,8 @@ class GroupCommit(msgspec.Struct, frozen=True, kw_only=True):
     refused, since they would skip its records. Make it when the offsets are found, however much later it is decided:
     ids, member and generation of a later state may be those of other records. ``history`` is
     ``CommitLog.unlinked_jumps`` of then: the coordinator refuses offsets of another history. None if a tool sets them.
-    ``replaces`` has the committed offsets of then: where another one was committed since, by whoever had the partition
-    meanwhile, it stays.
+    ``replaces`` maps partitions to the offsets that were committed then: a partition whose committed offset has changed
+    since keeps that one.
     """
 
     group: str
