@@ -94,6 +94,8 @@ def promote(
         )
     if mirror_file is None or is_cluster_root(target):
         return _finish_promotion(target, old, mirror_file, storage_options, force, clock, ids)
+    with suppress(SparklogError):  # the last pass was interrupted: the log does not lead up to its checkpoint yet
+        mirror(old, target, clock)
     new_root = MirrorAsRoot(target, mirror_file.cluster_id)
     replaced_epoch = _find_replaced_epoch(new_root, old, storage_options, clock, ids)
     _allow_before_closing(target, old, clock, ids)

@@ -1,4 +1,5 @@
-"""A process that maintains the cluster: ``sparklog maintain --loop``, and frequent vacuums with a short age limit."""
+"""A process that maintains the cluster: ``sparklog maintain --loop --mirror``, and frequent vacuums with a short age
+limit."""
 
 from __future__ import annotations
 
@@ -12,22 +13,21 @@ from sparklog.cli.commands.storage import maintain as command
 from sparklog.errors import SparklogError
 from sparklog.maintenance import loop
 from sparklog.maintenance.gc.vacuum import vacuum
-from sparklog.testing.substitutes import substituted
-from tests.soak.worker import VACUUM_AGE_MS, Worker
+from tests.soak.worker import MIRROR, VACUUM_AGE_MS, Worker
 
 
 def maintain(worker: Worker) -> None:
     threading.Thread(target=vacuum_repeatedly, args=(worker,), daemon=True).start()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # as in the command, until it installs its own handler
     loop.MAX_PROBLEM_LINES = sys.maxsize  # none is left out of what the run checks
-    options = command.parser().parse_args(["--bootstrap-server", worker.store.root, "--loop"])
-    with substituted(worker.store):
-        while worker.going:
-            try:
-                if command.run(options) == 0:
-                    return
-            except SparklogError as error:
-                print(f"maintain failed: {error}", flush=True)
+    mirror = worker.stores[MIRROR].root
+    options = command.parser().parse_args(["--bootstrap-server", worker.store.root, "--loop", "--mirror", mirror])
+    while worker.going:
+        try:
+            if command.run(options) == 0:
+                return
+        except SparklogError as error:
+            print(f"maintain failed: {error}", flush=True)
 
 
 def vacuum_repeatedly(worker: Worker) -> None:

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,11 +28,13 @@ if __name__ == "__main__":
 
 from sparklog.client.reader import LogReader
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.coordinator.brokers import add_broker
 from sparklog.errors import OffsetOutOfRangeError
 from sparklog.log.layout import CHECKPOINTS
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.gc.vacuum import vacuum
+from sparklog.maintenance.promotion import promote
 from sparklog.protocol.commits import CommitOffsets
 from sparklog.protocol.state import State
 from sparklog.testing.checks import check
@@ -43,12 +46,18 @@ from tests.soak.worker import (
     COMMON,
     CONFIGS,
     COPIERS,
+    FIRST,
     IN,
     KEYS,
     LATEST,
+    MIRROR,
     OUT,
     READERS,
+    REPLICATED,
+    ROOT,
+    SECOND,
     SHORT,
+    SIGNALS,
     TOPICS,
 )
 
@@ -70,11 +79,17 @@ ROLES = {
 }
 """name -> role: "shared-1" and "shared-2" have one transactional id, "member-2" is a static member."""
 
-EXPECTED = re.compile(r"injected|never answered|Indeterminate|it is not known whether|was deleted while it was written")
+EXPECTED = re.compile(
+    "injected|never answered|Indeterminate|it is not known whether|was deleted while it was written|"
+    "did not answer before|is not in sync yet"
+)
 """Errors of maintenance that the failing storage explains, or a vacuum with an age limit of two seconds."""
 
 MAINTENANCE = ("ReplaceSegments", "DeleteSegments", "RemoveFiles", "ForgetRemovedFiles", "FenceWriters")
 """Actions that only maintenance commits."""
+
+REPLICATION = ("ChangePartition", "ElectController")
+"""Actions that take replicas out of the ISR and back into it, and elect the one who does."""
 
 LONGEST_PAUSE_SECONDS = 10.0
 """Longer than a session, so that a process stopped with SIGSTOP resumes as a zombie."""
@@ -135,10 +150,14 @@ class Soak:
         self.actions: Counter[str] = Counter()
         self.offsets: list[Position] = []
         self.followed = -1
-        self.cluster: Coordinator = create_cluster(str(folder / "cluster"))
+        self.cluster: Coordinator = create_cluster(str(folder / ROOT))
         self.cluster.submit(partial(alter_configs, topic="", changes=CLUSTER_CONFIGS))
+        brokers = [add_broker(self.cluster, str(folder / place)) for place in (FIRST, SECOND)]
         for topic, partitions in TOPICS.items():
-            self.cluster.create_topic(topic, partitions, configs={**COMMON, **CONFIGS.get(topic, {})})
+            orders = [brokers, brokers[::-1]] if topic in REPLICATED else [[0]]
+            assignment = list(islice(cycle(orders), partitions))
+            configs = {**COMMON, **CONFIGS.get(topic, {})}
+            self.cluster.create_topic(topic, configs=configs, assignment=assignment)
         self.log = OperationLog("driver", folder / "logs" / "driver.jsonl")
 
     def run(self, seconds: float) -> Result:
@@ -167,7 +186,7 @@ class Soak:
         (self.folder / CALM).touch()
         until = time.monotonic() + max(LONGEST_CALM_SECONDS, seconds / 3)
         while True:
-            unfinished = self.find_unstable_groups() or self.find_missing_work(seconds)
+            unfinished = self.find_unstable_groups() or self.find_out_of_sync() or self.find_missing_work(seconds)
             if not unfinished or time.monotonic() > until:
                 return unfinished
             time.sleep(1.0)
@@ -180,7 +199,7 @@ class Soak:
         least = {**dict.fromkeys(MIN_OPERATIONS_PER_SECOND, seconds), "assign": MIN_ASSIGNMENTS}
         done = {kind: sum(operation.outcome == "ok" for operation in history.of(kind)) for kind in least}
         missing = [f"only {done[kind]} of {kind} succeeded" for kind in least if done[kind] < least[kind]]
-        missing += [f"maintenance committed no {kind}" for kind in MAINTENANCE if not self.actions[kind]]
+        missing += [f"no {kind} was committed" for kind in (*MAINTENANCE, *REPLICATION) if not self.actions[kind]]
         state = self.cluster.refresh()
         copied = sum(state.partition(OUT, partition).log_end_offset for partition in range(TOPICS[OUT]))
         if copied <= seconds:
@@ -211,6 +230,16 @@ class Soak:
                     )
         return problems
 
+    def find_out_of_sync(self) -> list[str]:
+        """Return replicated partitions of which a replica is not in sync, although both locations answer again."""
+        state = self.cluster.refresh()
+        partitions = [state.partition(topic, n) for topic in REPLICATED for n in range(TOPICS[topic])]
+        return [
+            f"a partition of replicas {each.replicas} has ISR {each.isr} and leader epoch {each.leader_epoch}"
+            for each in partitions
+            if set(each.isr) != set(each.replicas)
+        ]
+
     # -- processes
 
     def start(self, name: str) -> None:
@@ -219,7 +248,8 @@ class Soak:
             (self.folder / f"{name}.stdout").open("ab") as output,
             (self.folder / f"{name}.stderr").open("ab") as errors,
         ):
-            self.processes[name] = subprocess.Popen(command, stdout=output, stderr=errors)
+            block = partial(signal.pthread_sigmask, signal.SIG_BLOCK, SIGNALS)
+            self.processes[name] = subprocess.Popen(command, stdout=output, stderr=errors, preexec_fn=block)
 
     def supervise(self) -> None:
         """Resume processes stopped for long enough, restart those that are due, and detect those that died."""
@@ -235,7 +265,7 @@ class Soak:
         for name, process in self.processes.items():
             code = process.poll()
             if name in self.leaving:
-                assert code in (None, 0, -signal.SIGTERM), self.error_output(name, code)
+                assert code in (None, 0, -signal.SIGTERM, -signal.SIGINT), self.error_output(name, code)
             elif name not in self.due:
                 assert code is None, self.error_output(name, code)
 
@@ -245,7 +275,7 @@ class Soak:
     def disturb(self, name: str) -> None:
         if name in self.stopped or name in self.due:
             return
-        kind = self.random.choice(["kill", "kill", "stop", "stop", "leave"])
+        kind = self.random.choice(["kill", "kill", "stop", "stop", "leave", "interrupt"])
         self.disturbances[kind] += 1
         process = self.processes[name]
         if kind == "stop":
@@ -255,7 +285,7 @@ class Soak:
             process.kill()
             self.due[name] = time.monotonic() + self.random.uniform(0, 3)
         else:
-            process.terminate()
+            process.send_signal(signal.SIGTERM if kind == "leave" else signal.SIGINT)
             self.leaving.add(name)
             self.due[name] = time.monotonic() + self.random.uniform(0, 3)
 
@@ -269,7 +299,9 @@ class Soak:
         for name, process in self.processes.items():
             with suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.1, until - time.monotonic()))
-            ended = process.poll() in (0, -signal.SIGTERM) or (name in self.due and process.poll() == -signal.SIGKILL)
+            ended = process.poll() in (0, -signal.SIGTERM, -signal.SIGINT) or (
+                name in self.due and process.poll() == -signal.SIGKILL
+            )
             assert ended, self.error_output(name, process.poll())
 
     # -- results
@@ -311,7 +343,7 @@ class Soak:
                     yield Read(topic, partition, records, start, end, compacted=topic == LATEST)
 
     def result(self, unfinished: list[str]) -> Result:
-        self.cluster = open_cluster(str(self.folder / "cluster"))
+        self.cluster = open_cluster(str(self.folder / ROOT))
         self.follow()
         reads = self.snapshot()
         self.log.record(READ, reads=reads, final=True)
@@ -335,7 +367,7 @@ class Soak:
             unfinished,
             self.actions,
             self.problems(),
-            self.damage(),
+            [*self.damage(), *self.promote_mirror(reads)],
         )
 
     def record_offsets(self) -> dict[tuple[str, int], int]:
@@ -368,6 +400,18 @@ class Soak:
         vacuum(self.cluster, 0, dry_run=False, force=True)
         findings = check_cluster(self.cluster.store).report.findings
         return [*swept.problems, *(str(finding) for finding in findings if not finding.path.startswith(CHECKPOINTS))]
+
+    def promote_mirror(self, reads: list[Read]) -> list[str]:
+        """Make the mirror the root; return what differs there from the old root, of which ``reads`` are all records."""
+        before = self.cluster.refresh()
+        promote(str(self.folder / MIRROR), str(self.folder / ROOT))
+        self.cluster = open_cluster(str(self.folder / MIRROR))
+        differing = [
+            f"{old.place} differs at the mirror" for old, new in zip(reads, self.snapshot(), strict=True) if old != new
+        ]
+        if self.cluster.state.groups != before.groups:
+            differing.append("the groups differ at the mirror")
+        return [*differing, *self.damage()]
 
 
 def main(seconds: str, folder: str, seed: str = "0") -> None:

@@ -2,8 +2,9 @@
 
     python worker.py ROLE NAME FOLDER SEED
 
-``FOLDER/cluster`` is the cluster, ``FOLDER/logs/NAME.jsonl`` its log. Its storage fails at the rates
-``RATES``, drawn from the seed. Roles: producer, transactional, member, copier, maintainer.
+``FOLDER/cluster`` is the root, ``FOLDER/first`` and ``FOLDER/second`` are the locations of brokers 1 and 2,
+``FOLDER/mirror`` is a mirror of the root, and ``FOLDER/logs/NAME.jsonl`` the log of the process. Each storage fails, as
+drawn from the seed. Roles: producer, transactional, member, copier, maintainer.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from sparklog.clock import SystemClock
@@ -33,6 +35,7 @@ from sparklog.testing.faulty_store import (
     SimulatedInterrupt,
 )
 from sparklog.testing.history import OperationLog
+from sparklog.testing.substitutes import substituted
 
 _EXCLUDED = ("crash", "truncated", "half", "*", "~")
 """Processes are really killed here; other tests cover torn writes and permanent failures."""
@@ -45,6 +48,12 @@ RATES = {
     OUTAGE: 0.0002,
 }
 """The rate of each kind of fault per call. All outcomes of a storage client are included."""
+
+LESS_OFTEN = {"cluster": 1, "first": 100, "second": 100, "mirror": 10}
+"""Folders of the root, the two locations and the mirror, and by how much the rates are divided there. A failed write
+takes a replica out of the ISR, and a process then writes nothing there for 30 s: at full rates no replica came back. A
+pass over the mirror makes hundreds of calls, and ends at the first that fails."""
+ROOT, FIRST, SECOND, MIRROR = LESS_OFTEN
 
 LONGEST_ANSWER_SECONDS = 10.0
 """So long a call of the storage waits that gets no answer, until the client gives it up: longer than a session. A call
@@ -76,11 +85,17 @@ CLUSTER_CONFIGS = {
     "offsets.retention.check.interval.ms": "5000",
     "metadata.max.retention.ms": "60000",
 }
+REPLICATED = (IN, OUT, LATEST)
+"""Topics with a replica at each of the two locations. The others are at the root."""
+
 KEYS = 50
 """Number of keys in "latest"."""
 
 VACUUM_AGE_MS = 2_000
 """The vacuum's age limit: less than the age of many files that a stopped process still commits."""
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+"""Signals that end a process, blocked until it can handle them."""
 
 CALM = "calm"
 """Name of the file in the run's folder that marks the end of disturbances."""
@@ -106,14 +121,17 @@ class StampingStore(FaultyStore):
 
     calm: Path
     """The file that marks the end of disturbances: from then on such a call is given up at once."""
+    recovers = False
 
     @property
     def has_own_clock(self) -> bool:
         return True
 
     def _draw(self) -> str | None:
-        """Draw a fault; interrupts only occur in the main thread."""
+        """Draw a fault; interrupts only occur in the main thread. The locations recover when the disturbances end."""
         kind = super()._draw()
+        if self.recovers and self.calm.exists():
+            return None
         in_background = threading.current_thread() is not threading.main_thread()
         return None if kind is not None and "interrupt" in kind and in_background else kind
 
@@ -131,13 +149,21 @@ class Worker:
         self.name = name
         self.random = random.Random(seed)
         self.clock = WrongClock(CLOCKS_OFF_DAYS[seed % len(CLOCKS_OFF_DAYS)])
-        self.store = StampingStore(open_store(folder / "cluster"), seed=seed, rates=RATES)
+        self.calm = folder / CALM
+        self.stores = {place: self._open_failing(folder, place, seed) for place in LESS_OFTEN}
+        self.store = self.stores[ROOT]
         self.log = OperationLog(name, folder / "logs" / f"{name}.jsonl")
-        self.calm = self.store.calm = folder / CALM
         self.going = True
         self._values = 0
         self._life = f"{os.getpid():x}{time.monotonic_ns():x}"
         signal.signal(signal.SIGTERM, self._stop)
+
+    def _open_failing(self, folder: Path, place: str, seed: int) -> StampingStore:
+        divisor = LESS_OFTEN[place] if self.name != "maintainer-2" else max(10, LESS_OFTEN[place])
+        rates = {kind: rate / divisor for kind, rate in RATES.items()}
+        store = StampingStore(open_store(folder / place), seed=seed + list(LESS_OFTEN).index(place), rates=rates)
+        store.calm, store.recovers = self.calm, place in (FIRST, SECOND)
+        return store
 
     def _stop(self, *_: object) -> None:
         self.going = False
@@ -161,8 +187,9 @@ class Worker:
         self.forget_calls()
 
     def forget_calls(self) -> None:
-        if len(self.store.calls) > FORGET_CALLS:
-            self.store.reset_counts()
+        for store in self.stores.values():
+            if len(store.calls) > FORGET_CALLS:
+                store.reset_counts()
 
 
 def record_signals() -> Callable[[], bytes]:
@@ -182,7 +209,6 @@ def record_signals() -> Callable[[], bytes]:
 def main(role: str, name: str, folder: str, seed: str) -> None:
     from tests.soak import maintainer, roles
 
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     logging.basicConfig(level=logging.ERROR)
     work: dict[str, Callable[[Worker], None]] = {
         "producer": roles.produce,
@@ -192,10 +218,17 @@ def main(role: str, name: str, folder: str, seed: str) -> None:
         "maintainer": maintainer.maintain,
     }
     signals = record_signals()
+    worker = Worker(name, Path(folder), int(seed))
     try:
-        work[role](Worker(name, Path(folder), int(seed)))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        with ExitStack() as substitutes:
+            for store in worker.stores.values():
+                substitutes.enter_context(substituted(store))
+            work[role](worker)
+    except KeyboardInterrupt:
+        return
     except (StorageError, IndeterminateCommitError, SimulatedInterrupt):
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # keep it pending for the restarted process
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # keep them pending for the restarted process
         if signal.SIGTERM in signals():
             return  # the restarted process would not see this signal
         # a permanent error or an interrupt: restart

@@ -90,7 +90,10 @@ def _copy_from_any(
     """
     failures: list[str] = []
     for broker in file.sources:
-        if broker in unavailable or broker not in task.stores:
+        if broker not in task.stores:
+            continue
+        if broker in unavailable:
+            failures.append(f"broker {broker} did not answer before")
             continue
         try:
             return copy_segment_file(task.stores[broker], target, file.path, throttle), failures

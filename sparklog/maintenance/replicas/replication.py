@@ -4,8 +4,8 @@
 
 A round takes one version, compares the files that each such replica needs with those at its location (by listing: path
 and size), and copies the missing ones from replicas in sync. Then one commit adds the replicas that have all files to
-the ISR; if segments were added or changed in the meantime, the next round copies the rest. Appends in the meantime
-are written to these replicas too (``protocol.decide.acks``), so they catch up under load as well.
+the ISR; if segments were added, changed or removed in the meantime, the next round copies the rest. Appends in the
+meantime are written to these replicas too (``protocol.decide.acks``), so they catch up under load as well.
 
 A location that comes back empty, older or with truncated files needs no special handling: it lacks files. Files that
 are no longer part of the log are left to ``sparklog vacuum``.
@@ -133,7 +133,7 @@ class _Run:
         for partition, broker in wanted:
             if broker not in self._broken:
                 self._plan(plans.setdefault(broker, {}), listings, state, partition, broker, needed[partition])
-        self._copy(self._make_tasks(state, plans))
+        retired = self._report_failures(self._copy(self._make_tasks(state, plans)))
         caught_up = [
             CaughtUp(
                 partition.topic,
@@ -147,7 +147,7 @@ class _Run:
             for partition, broker in wanted
             if broker not in self._broken and needed[partition] <= self._present.get(broker, set())
         ]
-        return self._join_isr(caught_up)
+        return self._join_isr(caught_up) or retired
 
     def _forget_changed(self, state: State) -> None:
         """Forget what was seen at locations that were replaced, moved or cleaned since this run began, or that lost
@@ -224,17 +224,37 @@ class _Run:
                 tasks.append(CopyTask(broker, stores, files, rate))
         return tasks
 
-    def _copy(self, tasks: Sequence[CopyTask]) -> None:
+    def _copy(self, tasks: Sequence[CopyTask]) -> list[CopyResult]:
+        """Copy the files; return the results of tasks that could not copy all of theirs."""
         total = sum(file.size for task in tasks for file in task.files)
         done = 0
+        failed: list[CopyResult] = []
         result: CopyResult
         for result in self._runner.run(copy_files, tasks):
             self._present.setdefault(result.broker, set()).update(result.copied)
             self.result.files += len(result.copied)
             self.result.size_bytes += result.size_bytes
             done += result.size_bytes
-            self.result.problems += _describe_failures(result)
+            if result.failed:
+                failed.append(result)
             self._progress(done, max(total, done))
+        return failed
+
+    def _report_failures(self, failed: Sequence[CopyResult]) -> bool:
+        """Report what could not be copied and is still needed; return whether other files were retired, and may have
+        been deleted, while they were copied."""
+        if not failed:
+            return False
+        state = self._coordinator.refresh()
+        live = {
+            path
+            for name, topic in state.topics.items()
+            for number in range(len(topic.partitions))
+            for path in self._list_files(state, TopicPartition(name, number))
+        }
+        needed = [result._replace(failed=[each for each in result.failed if each[0] in live]) for result in failed]
+        self.result.problems += [line for result in needed for line in _describe_failures(result)]
+        return sum(len(result.failed) for result in needed) < sum(len(result.failed) for result in failed)
 
     def _join_isr(self, caught_up: Sequence[CaughtUp]) -> bool:
         """Add replicas to the ISR; return whether more has to be copied because of changes in the meantime."""

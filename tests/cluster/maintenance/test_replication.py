@@ -5,8 +5,9 @@ from __future__ import annotations
 import pickle
 import shutil
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from sparklog.client.producer.producer import Producer
 from sparklog.clock import ManualClock
@@ -16,6 +17,9 @@ from sparklog.maintenance.replicas.file_copies import CopyTask, FileToCopy, copy
 from sparklog.maintenance.replicas.replication import behind, replicate
 from sparklog.maintenance.replicas.throttle import Throttle
 from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.segments.retention import retain
+from sparklog.protocol.decide.segments import delete_records
+from sparklog.protocol.file_names import index_path
 from sparklog.store.location import IDENTITY_KEY
 from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import FULL, UNAVAILABLE, Call, CountingStore, Fault, FaultyStore
@@ -206,6 +210,11 @@ def test_a_source_that_stops_answering_is_not_tried_again_for_each_file(tmp_path
     result = copy_files(CopyTask(3, {**stores, 1: dead}, files, clock=ManualClock()))
     assert (len(result.copied), result.failed) == (6, [])
     assert len(dead.calls) == 1
+    empty = {3: stores[3], 1: FaultyStore(stores[1], seed=1, rates={UNAVAILABLE: 1.0})}
+    shutil.rmtree(replicas.disk(3) / f"{TOPIC}-0")
+    result = copy_files(CopyTask(3, empty, files, clock=ManualClock()))
+    assert "unavailable" in result.failed[0][1]
+    assert {why for _, why in result.failed[1:]} == {"broker 1 did not answer before"}
 
 
 def test_concurrent_appends_do_not_keep_a_replica_out_of_sync(tmp_path: Path) -> None:
@@ -235,6 +244,27 @@ def test_concurrent_appends_do_not_keep_a_replica_out_of_sync(tmp_path: Path) ->
     assert replicas.partition().isr == (1, 2)
     assert replicas.read() == replicas.sent[0]
     replicas.cluster.brokers.forget()
+    assert_caught_up(replicas)
+
+
+def test_files_that_are_retired_and_deleted_while_they_are_copied_are_no_problem(tmp_path: Path) -> None:
+    """A pass over a large location takes longer than deleted files are kept."""
+    replicas = Replicas(tmp_path)
+    replicas.produce(4, acks=1)
+
+    class RetiresFirst(InProcess):
+        def run(self, *arguments: Any) -> Any:
+            before = set(replicas.live_paths())
+            replicas.cluster.submit(partial(delete_records, offsets={(TOPIC, 0): 2}))
+            retain(replicas.cluster)
+            for path in before.difference(replicas.live_paths()):
+                (replicas.disk(1) / path).unlink()
+                (replicas.disk(1) / index_path(path)).unlink()
+            return super().run(*arguments)
+
+    result = replicate(replicas.cluster, RetiresFirst())
+    assert replicas.partition().log_start_offset == 2
+    assert (result.problems, result.behind, result.rounds) == ([], [], 2)
     assert_caught_up(replicas)
 
 
