@@ -142,8 +142,9 @@ class LocalStore(Store):
         try:
             os.rename(temporary, path)
         except OSError as error:
+            translated = _translate_naming(error, "write", temporary, path)
             _remove_quietly(temporary)
-            raise translate_os_error(error, "write", path) from error
+            raise translated from error
         _sync_folder_of(path)
 
     def put_if_absent(self, key: str, data: BytesLike) -> None:
@@ -357,13 +358,7 @@ class LocalOutputFile(StreamedFile):
                 self._required.check(self._path, "written")
             os.rename(self._temporary, self._path)
         except OSError as error:
-            if isinstance(error, FileNotFoundError) and not os.path.lexists(self._temporary):
-                raise StorageError(
-                    f"{self._temporary} was deleted while it was written: by hand, or by a vacuum whose age limit is "
-                    "shorter than the write took; write it again",
-                    path=self._path,
-                ) from error
-            raise translate_os_error(error, "write", self._path) from error
+            raise _translate_naming(error, "write", self._temporary, self._path) from error
         self._open = False
         with suppress(OSError):  # all is synced, and the descriptor is freed in any case
             os.close(self._file)
@@ -503,6 +498,17 @@ def _write_fully(file: int, view: memoryview) -> None:
             written += os.write(file, view[written:])
 
 
+def _translate_naming(error: OSError, action: str, temporary: str, path: str) -> StorageError:
+    """Translate the error of giving a temporary file its name."""
+    if isinstance(error, FileNotFoundError) and not os.path.lexists(temporary):
+        return StorageError(
+            f"{temporary} was deleted while it was written: by hand, or by a vacuum whose age limit is shorter than "
+            "the write took; write it again",
+            path=path,
+        )
+    return translate_os_error(error, action, path)
+
+
 def _link(temporary: str, path: str) -> None:
     try:
         os.link(temporary, path)
@@ -516,7 +522,7 @@ def _link(temporary: str, path: str) -> None:
                 "its name is free; use a file system that has them (ext4, xfs, btrfs, NFS), or S3, GCS, ABFS or HDFS",
                 path=path,
             ) from error
-        translated = translate_os_error(error, "create", path)
+        translated = _translate_naming(error, "create", temporary, path)
         other = kind_of_other(path) if isinstance(translated, ObjectExistsError) else ""
         if other:  # not from an earlier attempt, which links a file
             translated = StorageError(

@@ -81,7 +81,7 @@ ROLES = {
 
 EXPECTED = re.compile(
     "injected|never answered|Indeterminate|it is not known whether|was deleted while it was written|"
-    "did not answer before|is not in sync yet"
+    "did not answer before|is not in sync yet|is offline; "
 )
 """Errors of maintenance that the failing storage explains, or a vacuum with an age limit of two seconds."""
 

@@ -365,6 +365,24 @@ def test_a_file_that_a_vacuum_deleted_while_it_was_written_is_an_error_that_says
         store.get("t-0/1.log")
 
 
+@pytest.mark.parametrize(("call", "naming"), [("put", "rename"), ("put_if_absent", "link")])
+def test_an_object_that_a_vacuum_deleted_while_it_was_written_is_an_error_that_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, naming: str
+) -> None:
+    store = LocalStore(str(tmp_path))
+    name = getattr(os, naming)
+
+    def delete_first(temporary: str, path: str) -> None:
+        assert store.remove_unfinished(before_ms=2**52) == 1
+        name(temporary, path)
+
+    monkeypatch.setattr(os, naming, delete_first)
+    with pytest.raises(StorageError, match=rf"{TEMPORARY_PREFIX}\S+ was deleted while it was written"):
+        getattr(store, call)("meta/check.json", b"{}")
+    monkeypatch.undo()
+    assert files_below(tmp_path) == []
+
+
 def test_create_that_cannot_write_its_temporary_file_has_certainly_written_nothing(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "size=2m"):
         with pytest.raises(StorageFullError) as full:
