@@ -104,6 +104,27 @@ def test_a_failure_of_the_storage_is_named_as_why_retired_files_are_kept(tmp_pat
     assert all(cluster.file(path).exists() for path in old)
 
 
+def test_a_file_that_was_replaced_and_deleted_while_a_sweep_was_suspended_is_not_missing(tmp_path: Path) -> None:
+    cluster = DamagedCluster(tmp_path)
+    configure(cluster, file_delete_delay_ms="0", segment_ms="59")
+    segment, old = rolled(cluster)
+
+    def overtake(step: int, call: Call) -> None:
+        if call == Call("info", segment.path):
+            suspended.before = None
+            configure(cluster, cleanup_policy="compact", min_cleanable_dirty_ratio="0")
+            cluster.append()
+            compact(cluster.coordinator, InProcess())
+            assert swept(cluster).problems == []
+            assert not cluster.file(segment.path).exists()
+
+    suspended = FaultyStore(cluster.store, before=overtake)
+    assert sweep(open_cluster(suspended)).problems == []
+    assert suspended.before is None
+    assert not any(cluster.file(path).exists() for path in old)
+    assert not [each for each in cluster.check().report.findings if each.severity == ERROR]
+
+
 def test_retired_files_are_deleted_if_one_broker_has_what_replaced_them(tmp_path: Path) -> None:
     cluster = DamagedCluster(tmp_path, brokers=2)
     configure(cluster, file_delete_delay_ms="0", segment_ms="59")
