@@ -26,6 +26,7 @@ from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
 from sparklog.protocol.decide import elections
 from sparklog.protocol.decide.append import AppendRequest
+from sparklog.protocol.decide.brokers import is_online
 from sparklog.protocol.decide.replicas import alter_reassignments
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.state import State
@@ -290,7 +291,7 @@ def elect_uncleanly(world: World) -> None:
     wait_until(world, lambda state: numbers[first] not in state.partition("two", 0).isr)
     world.simulation.step("mount")
     world.point(first).mount(world.home(first))
-    wait_until(world, lambda state: state.brokers[numbers[first]].online)
+    wait_until(world, lambda state: is_online(state, numbers[first]))
     world.simulation.step("unmount the other")
     world.point(second).unmount()
     wait_until(world, lambda state: state.partition("two", 0).leader < 0)

@@ -272,13 +272,18 @@ class GroupSession:
     def _apply(self, rebalance: Rebalance, until: float) -> None:
         """Do what is left of a change. Raises KafkaTimeoutError before it begins, while a commit is in progress: one of
         an earlier position must not be mistaken for one by the listener."""
-        if Step.ACKNOWLEDGE in rebalance.steps:
+
+        def finish_commits() -> None:
             self.finish_commits(max(until - self._clock.monotonic(), 0))
+
+        if Step.ACKNOWLEDGE in rebalance.steps:
+            finish_commits()
         steps: dict[Step, Callable[[], None]] = {
             Step.ADOPT: lambda: self._member.adopt(rebalance.found),
             Step.LOSE: lambda: self._lose(rebalance.lost),
             Step.TELL_REVOKED: lambda: self._tell_revoked(rebalance),
             Step.DROP_REVOKED: lambda: self._drop_partitions(rebalance.revoked),
+            Step.FINISH_COMMITS: finish_commits,
             Step.ACKNOWLEDGE: lambda: self._commit_last_offsets(rebalance, until),
             Step.ASSIGN: lambda: self._assign(rebalance.assigned),
         }

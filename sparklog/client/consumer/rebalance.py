@@ -35,9 +35,11 @@ class Step(Enum):
     TELL_REVOKED = 3
     """The listener is told what is revoked, and may commit; then the last offsets are known."""
     DROP_REVOKED = 4
-    ACKNOWLEDGE = 5
+    FINISH_COMMITS = 5
+    """What the listener has begun to commit has ended: reading resumes there, also of what this member gets again."""
+    ACKNOWLEDGE = 6
     """The last offsets are committed, and others get the partitions."""
-    ASSIGN = 6
+    ASSIGN = 7
     """What is assigned is added, and the listener is told."""
 
 
@@ -69,6 +71,7 @@ def plan_rebalance(found: Found, positions: Collection[TopicPartition]) -> Rebal
         Step.LOSE: bool(lost),
         Step.TELL_REVOKED: bool(revoked) or change.to_acknowledge,
         Step.DROP_REVOKED: bool(revoked),
+        Step.FINISH_COMMITS: bool(revoked),
         Step.ACKNOWLEDGE: bool(revoked) or change.to_acknowledge,
         Step.ASSIGN: bool(assigned) or change.completed,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from functools import partial
 from typing import Any
 
@@ -154,6 +155,32 @@ def test_offsets_may_be_committed_while_partitions_are_revoked(cluster: Cluster)
         with cluster.consumer("orders", group_id="g", enable_auto_commit=False) as second:
             until(lambda: shared(first, second), together(first, second))
         assert committed(cluster) == dict.fromkeys(range(4), 1)
+
+
+def test_reading_resumes_behind_what_a_listener_has_begun_to_commit(request: pytest.FixtureRequest) -> None:
+    """Also where the commit takes long, and the member keeps the partition."""
+    is_slow: list[bool] = []
+
+    def take_long(step: int, call: Call) -> None:
+        if is_slow and call.operation == "put_if_absent":
+            is_slow.clear()
+            time.sleep(0.3)
+
+    class Committing(ConsumerRebalanceListener):
+        def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+            is_slow.append(True)
+            consumer.commit_async()
+
+    store = MemoryStore(request.node.name)
+    cluster = Cluster("", partitions=1, store=store)
+    configs: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False, "auto_offset_reset": "earliest"}
+    with Consumer(cluster=open_cluster(FaultyStore(store, before=take_long)), **configs) as consumer:
+        consumer.subscribe(["orders", "later"], listener=Committing())
+        cluster.write(0, b"a", b"b")
+        read(consumer, 2)
+        cluster.admin.create_topic("later")
+        until(lambda: TopicPartition("later", 0) in consumer.assignment(), lambda: consumer.poll(50))
+        assert consumer.position(at(0)) == committed(cluster)[0] == 2
 
 
 def test_a_listener_that_fails_does_not_stop_the_rebalance(cluster: Cluster) -> None:
