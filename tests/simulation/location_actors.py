@@ -26,7 +26,9 @@ from sparklog.errors import (
 from sparklog.format.schema import columns_present, record_schema
 from sparklog.log.commits.cleanup import clean_up
 from sparklog.log.layout import commit_version
+from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.fsck.metadata_repair import end_log_at
+from sparklog.maintenance.fsck.repair import repair_cluster
 from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.gc.vacuum import vacuum
 from sparklog.maintenance.mirror import mirror
@@ -286,6 +288,19 @@ def take_out_commit_of_killed(world: World) -> None:
         repairs = list(end_log_at(world.truth.root.disk, version - 1))
         assert all(repair.done for repair in repairs), repairs
         world.counts["log ended"] += 1
+
+
+def correct_boundary(world: World) -> None:
+    """Do what the error of a boundary says that arrived once the root was restored: its request was sent twice."""
+    try:
+        world.later()
+    except CorruptMetadataError as error:
+        if not world.repeats or "fsck --repair` corrects it" not in error.message:
+            raise
+        check = check_cluster(world.truth.root.disk, clock=Clock(world.simulation))
+        repair_cluster(check)
+        assert all(repair.done for repair in check.report.repairs), check.report.repairs
+        world.counts["boundary corrected"] += 1
 
 
 def bring_up(world: World) -> None:
