@@ -173,7 +173,7 @@ class GroupMember:
         self._beating = threading.Lock()
         self._lease: Lease | None = None
         self._member_id = ""
-        self._joined = False
+        self._joined_as = ""
         self._left = ("", -1)
         self._topics: tuple[str, ...] = ()
         self._told = Told()
@@ -187,9 +187,15 @@ class GroupMember:
     # -- properties
 
     @property
+    def _joined(self) -> bool:
+        """Whether it has joined under its id: the heartbeats' thread may leave, and take the id back, as ``join``
+        ends."""
+        return bool(self._joined_as) and self._joined_as == self._member_id
+
+    @property
     def member_id(self) -> str:
         """Its id in the group; empty while it is in none."""
-        return self._member_id if self._joined else ""
+        return self._joined_as if self._joined else ""
 
     @property
     def generation(self) -> int:
@@ -199,7 +205,7 @@ class GroupMember:
     @property
     def identity(self) -> tuple[str, int]:
         """Its id and generation; while it is in no group those of its last membership, before the first "" and -1."""
-        return (self._member_id, self.generation) if self._joined else self._left
+        return (self._joined_as, self.generation) if self._joined else self._left
 
     @property
     def joined(self) -> bool:
@@ -261,7 +267,7 @@ class GroupMember:
         except UnknownMemberIdError:
             self._seen = Seen()
             return  # it was removed: reconcile reports that, then it may rejoin
-        self._joined = True
+        self._joined_as = request.member
         self._seen = Seen()
         if former not in ("", self._member_id):
             _delete_lease(self.coordinator, self.group, former)
@@ -282,8 +288,7 @@ class GroupMember:
         owned count as lost from here on.
         """
         self._left = self.identity
-        member, self._joined = self._member_id, False
-        self._member_id = ""
+        member, self._member_id = self._member_id, ""
         self._seen = Seen()
         if member and not self.instance_id:
             self._insist(partial(leave_group, group=self.group, members=[member], reason=reason))
@@ -367,7 +372,7 @@ class GroupMember:
             self._left = self.identity
             if not found.is_fenced:
                 logger.warning("member %s was removed from group %s and has to rejoin", found.member, self.group)
-            self._joined, self._member_id = False, ""
+            self._member_id = ""
         self._told, self._seen = found.told, found.seen
 
     def _find_out(self, group: GroupState) -> Found:

@@ -24,11 +24,11 @@ Not for: file systems without hard links (FAT, some FUSE mounts); put_if_absent 
 
 from __future__ import annotations
 
+import _thread
 import errno
 import json
 import os
 import stat
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any
@@ -392,30 +392,45 @@ class LocalOutputFile(StreamedFile):
 
 
 class _BackgroundSync:
-    """One fdatasync in a thread. The system reports a failure only once, so the error is kept for ``close``."""
+    """One fdatasync in a thread. The system reports a failure only once, so the error is kept for ``close``.
+
+    Where memory is exhausted, a thread may end before it has begun, and ``Thread.start`` would wait for it for ever: so
+    it is started without that, and what it has not begun is done by ``wait``."""
 
     def __init__(self, file: int, error: OSError | None) -> None:
         self.error = error
         self._file = file
-        self._thread: threading.Thread | None = threading.Thread(target=self._run, name="sparklog-sync", daemon=True)
-        try:
-            self._thread.start()
-        except RuntimeError:  # from Python 3.12 on an exiting interpreter starts no threads
-            self._thread = None
-            self._run()
+        self._is_synced = False
+        self._syncs: dict[str, str] = {}
+        """By "in": who syncs, the thread or the caller of ``wait``; whoever is first."""
+        self._runs = _thread.allocate_lock()
+        self._runs.acquire()  # until the thread has ended
+        with suppress(RuntimeError, MemoryError):  # no thread: none is left, or the interpreter exits
+            _thread.start_new_thread(self._run, ())
 
     def _run(self) -> None:
+        if self._syncs.setdefault("in", "thread") == "thread":
+            try:
+                self._sync()
+            finally:
+                self._runs.release()
+
+    def _sync(self) -> None:
         try:
             os.fdatasync(self._file)
+            self._is_synced = True
         except OSError as error:
             self.error = error
 
     def done(self) -> bool:
-        return self._thread is None or not self._thread.is_alive()
+        return not self._runs.locked()
 
     def wait(self) -> None:
-        if self._thread is not None:
-            self._thread.join()
+        if self._syncs.setdefault("in", "caller") == "thread":
+            with self._runs:
+                pass
+        if self.error is None and not self._is_synced:
+            self._sync()
         if self.error is not None:
             raise self.error
 

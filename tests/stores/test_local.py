@@ -3,6 +3,7 @@ syncs."""
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import errno
 import gc
@@ -11,7 +12,9 @@ import pickle
 import resource
 import socket
 import stat
+import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -323,6 +326,37 @@ def test_failed_sync_of_a_folder_is_an_unknown_outcome(tmp_path: Path, monkeypat
     monkeypatch.setattr(os, "fsync", fail_for_folders)
     with pytest.raises(StorageUnavailableError):
         store.put_if_absent("a", b"1")
+
+
+@pytest.mark.parametrize("way", ["is not started", "ends before it begins", "ends before it syncs"])
+def test_what_a_thread_did_not_sync_is_synced_by_the_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Where memory is exhausted."""
+    store, synced = LocalStore(str(tmp_path)), list[int]()
+    fdatasync, start = os.fdatasync, _thread.start_new_thread
+
+    def sync(file: int) -> None:
+        if way == "ends before it syncs" and threading.current_thread() is not threading.main_thread():
+            raise MemoryError
+        fdatasync(file)
+        synced.append(os.fstat(file).st_size)
+
+    def start_none(function: Callable[[], None], arguments: tuple[()]) -> int:
+        if way == "is not started":
+            raise RuntimeError("can't start new thread")
+        return start(function if way == "ends before it syncs" else lambda: None, arguments)
+
+    monkeypatch.setattr(os, "fdatasync", sync)
+    monkeypatch.setattr(sys, "unraisablehook", lambda failed: None)
+    monkeypatch.setattr(_thread, "start_new_thread", start_none)
+    output = store.open_output("t-0/1.log")
+    output.write(b"records")
+    other = store.open_output("t-0/1.index")
+    other.write(b"index")
+    output.close_with(other)
+    assert synced == [5]
+    assert store.get("t-0/1.log") == b"records"
 
 
 def test_failed_background_sync_fails_the_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -135,3 +136,29 @@ def test_a_member_that_revokes_in_time_is_kept(request: pytest.FixtureRequest) -
             if refreshed(member).to_acknowledge:
                 member.acknowledge()
     assert len(group.names()) == 5
+
+
+def test_a_member_that_leaves_as_its_join_ends_keeps_the_identity_of_its_membership(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a heartbeat's thread does after max_poll_interval_ms; without an identity, no commit of it would be fenced."""
+    group = Group(request.node.name)
+    member = group.member()
+    refreshed(member)
+    identity = member.identity
+    submit = member.coordinator.submit
+
+    def leave_after(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        answer = submit(*arguments)
+        member.leave()
+        return answer
+
+    monkeypatch.setattr(member.coordinator, "submit", leave_after)
+    member.join(["orders", "others"])
+    assert (member.joined, member.identity) == (False, identity)
+    member.leave()
+    assert member.identity == identity
+    member.join(["orders"])
+    assert refreshed(member).assigned
+    assert member.identity[0] not in ("", identity[0])
