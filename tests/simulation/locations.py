@@ -189,7 +189,6 @@ class World:
         self.random: random.Random = self.simulation.random
         self.themes = tuple(themes)
         self.rates: Mapping[str, float] = self.random.choice(RATES)
-        self.repeats = REPEATED in self.rates
         self.stop_rate = self.random.choice(STOP_RATES)
         self.counts: Counter[str] = Counter()
         self.busy: set[str] = set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sparklog.errors import SparklogError
+from sparklog.testing.faulty_store import REPEATED
 from tests.simulation.location_actors import (
     ControllerProcess,
     Job,
@@ -64,7 +65,7 @@ def build(seed: int, themes: tuple[str, ...] = ()) -> World:
     if needed or chance.random() < 0.4:
         world.spawn("cron", Service(world, "rolled", roll_and_sweep, 200).work, ends=False)
     # What is on its way at a remote storage when a root is restored in place is lost (``log.commits.removal``).
-    if ROOT_REPLACED.intersection(world.themes) and not ("restore" in world.themes and world.repeats):
+    if ROOT_REPLACED.intersection(world.themes) and not ("restore" in world.themes and REPEATED in world.rates):
         world.spawn("clean-up", Service(world, "cleaned up", clean_up_all, 200).work, ends=False)
         for url in MIRRORS:
             world.spawn(f"mirror-{url[-2:]}", Mirror(world, url, 100).work, ends=False)
