@@ -59,6 +59,7 @@ from sparklog.protocol.decide.groups import (
     leave_group,
     split_offsets,
     topic_ids,
+    without_deleted_topics,
 )
 from sparklog.protocol.group.rebalance import list_partitions, member_of_instance
 from sparklog.protocol.state import GroupState, MemberState, Partitions, State
@@ -404,8 +405,8 @@ class GroupMember:
         ``reconcile`` reports again. Raises CommitFailedError if the member was removed, or the offsets are of another
         history.
         """
-        last = self._existing(self.prepare(offsets or {}, ids, history))
-        last = msgspec.structs.replace(last, replaces=replaces or {})
+        found = self.prepare(offsets or {}, ids, history)
+        last = msgspec.structs.replace(found, replaces=replaces or {}, leaves_out_deleted=True)
         others = self._others_in_this_process()
         *earlier, rest = _split(last)
         released = msgspec.structs.replace(rest, instance_id="")  # a fenced one was removed: reconcile reports it
@@ -428,16 +429,6 @@ class GroupMember:
         with self.coordinator.members_lock:
             ids = [member.member_id for member in self.coordinator.members if member.group == self.group]
         return sum(name != self.member_id and bool(members[name].revoking) for name in ids if name in members)
-
-    def _existing(self, commit: GroupCommit) -> GroupCommit:
-        """Return the commit without the offsets of deleted and re-created topics, which are no longer read."""
-        current = topic_ids(self.coordinator.state, commit.offsets)
-        offsets = {
-            (topic, partition): offset
-            for (topic, partition), offset in commit.offsets.items()
-            if topic in current and current[topic] == commit.topic_ids.get(topic)
-        }
-        return msgspec.structs.replace(commit, offsets=offsets)
 
     # -- offsets
 
@@ -499,7 +490,7 @@ class GroupMember:
         me = group.members.get(commit.member)
         if me is None:
             raise self._commit_failed(commit, _REMOVED) from error
-        for topic, partition in commit.offsets:
+        for topic, partition in without_deleted_topics(self.coordinator.state, commit).offsets:
             if partition not in me.assigned.get(topic, ()) and partition not in me.revoking.get(topic, ()):
                 raise self._commit_failed(commit, f"{topic}-{partition} was given to another member") from error
         return group.generation

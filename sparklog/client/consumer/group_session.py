@@ -312,8 +312,8 @@ class GroupSession:
         self._call_listener("on_partitions_assigned", partitions)
 
     def _tell_revoked(self, rebalance: Rebalance) -> None:
-        changed = self.changed_offsets(rebalance.revoked) if self._config.auto_commit else {}
-        last = self.prepare(changed)
+        last = self._prepare_changed(rebalance.revoked if self._config.auto_commit else frozenset())
+        changed = _as_dict(last)
         before = {partition: self._subscription.positions[partition].committed for partition in changed}
         if rebalance.revoked:
             self._call_listener("on_partitions_revoked", rebalance.revoked)
@@ -485,8 +485,8 @@ class GroupSession:
     def positions(self) -> Offsets:
         """Return the known positions by partition, as offsets to commit.
 
-        Leaves out partitions in which a group can have no offset, ``__consumer_offsets`` and those of deleted topics:
-        one of them would make the whole commit fail.
+        Leaves out partitions in which a group can have no offset, ``__consumer_offsets`` and those of topics that are
+        deleted as far as this process has read: one of them would make the whole commit fail.
         """
         topics = self._coordinator.state.topics
         return {
@@ -525,6 +525,11 @@ class GroupSession:
             for partition, at in self.positions().items()
             if at.offset != positions[partition].committed and (partitions is None or partition in partitions)
         }
+
+    def _prepare_changed(self, partitions: frozenset[TopicPartition] | None = None) -> GroupCommit:
+        """Return a commit of changed positions that the program did not ask for. A topic that is deleted before it is
+        decided must not keep it from the others: nobody would commit them again."""
+        return msgspec.structs.replace(self.prepare(self.changed_offsets(partitions)), leaves_out_deleted=True)
 
     def prepare(self, offsets: Offsets) -> GroupCommit:
         """Return a commit of these offsets by the consumer as it is now: positions, or offsets that its caller found.
@@ -610,9 +615,9 @@ class GroupSession:
         if not self._config.auto_commit or now < self._next_auto_commit or self._pending:
             return
         self._next_auto_commit = now + self._config.auto_commit_interval
-        changed = self.changed_offsets()
-        if changed:
-            self.commit_async(self.prepare(changed), self._config.commit_callback or _log_failure)
+        changed = self._prepare_changed()
+        if changed.offsets:
+            self.commit_async(changed, self._config.commit_callback or _log_failure)
 
     def commit_last(self, autocommit: bool, seconds: float) -> None:
         """Wait for the commits in progress and, with ``autocommit``, commit changed positions, before partitions go."""
@@ -620,7 +625,7 @@ class GroupSession:
         try:
             self.finish_commits(seconds)
             if autocommit:
-                self.commit(self.prepare(self.changed_offsets()), max(deadline - self._clock.monotonic(), 0))
+                self.commit(self._prepare_changed(), max(deadline - self._clock.monotonic(), 0))
         except SparklogError as error:
             logger.warning("the last offsets in group %s were not committed: %s", self._config.group_id, error)
 

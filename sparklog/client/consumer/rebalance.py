@@ -36,7 +36,7 @@ class Step(Enum):
     """The listener is told what is revoked, and may commit; then the last offsets are known."""
     DROP_REVOKED = 4
     FINISH_COMMITS = 5
-    """What the listener has begun to commit has ended: reading resumes there, also of what this member gets again."""
+    """What was begun to commit, by the listener or since, has ended: reading resumes there."""
     ACKNOWLEDGE = 6
     """The last offsets are committed, and others get the partitions."""
     ASSIGN = 7
@@ -71,7 +71,7 @@ def plan_rebalance(found: Found, positions: Collection[TopicPartition]) -> Rebal
         Step.LOSE: bool(lost),
         Step.TELL_REVOKED: bool(revoked) or change.to_acknowledge,
         Step.DROP_REVOKED: bool(revoked),
-        Step.FINISH_COMMITS: bool(revoked),
+        Step.FINISH_COMMITS: bool(revoked) or bool(assigned),
         Step.ACKNOWLEDGE: bool(revoked) or change.to_acknowledge,
         Step.ASSIGN: bool(assigned) or change.completed,
     }

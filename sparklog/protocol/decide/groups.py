@@ -82,7 +82,8 @@ class GroupCommit(msgspec.Struct, frozen=True, kw_only=True):
     ids, member and generation of a later state may be those of other records. ``history`` is
     ``CommitLog.unlinked_jumps`` of then: the coordinator refuses offsets of another history. None if a tool sets them.
     ``replaces`` maps partitions to the offsets that were committed then: a partition whose committed offset has changed
-    since keeps that one.
+    since keeps that one. With ``leaves_out_deleted``, for what a consumer commits by itself, offsets of topics that
+    were deleted, or created again, do not refuse the others.
     """
 
     group: str
@@ -93,6 +94,7 @@ class GroupCommit(msgspec.Struct, frozen=True, kw_only=True):
     topic_ids: Mapping[str, str] = {}
     history: int | None = None
     replaces: Mapping[tuple[str, int], int | None] = {}
+    leaves_out_deleted: bool = False
 
 
 # -- membership
@@ -261,6 +263,7 @@ def commit_group_offsets(state: State, commit: GroupCommit) -> Decision[None]:
     another member has, UnknownTopicOrPartitionError, and InvalidRequestError for an invalid offset.
     """
     validate_group_id(commit.group)
+    commit = without_deleted_topics(state, commit)
     group = state.groups.get(commit.group, GroupState())
     if commit.member:
         _find_member(state, commit)
@@ -317,6 +320,19 @@ def _check_held_by_no_other(group: GroupState, commit: GroupCommit) -> None:
 def topic_ids(state: State, partitions: Iterable[tuple[str, int]]) -> dict[str, str]:
     """Return the ids of the topics of these partitions in this state, for a ``GroupCommit`` that is decided later."""
     return {topic: state.topics[topic].topic_id for topic, _ in partitions if topic in state.topics}
+
+
+def without_deleted_topics(state: State, commit: GroupCommit) -> GroupCommit:
+    """Return what a commit commits in this state, if it leaves out deleted topics; else the commit."""
+    if not commit.leaves_out_deleted:
+        return commit
+    current = topic_ids(state, commit.offsets)
+    offsets = {
+        (topic, partition): offset
+        for (topic, partition), offset in commit.offsets.items()
+        if topic in current and current[topic] == commit.topic_ids.get(topic)
+    }
+    return msgspec.structs.replace(commit, offsets=offsets)
 
 
 def merge_offsets(earlier: GroupCommit, later: GroupCommit) -> GroupCommit:

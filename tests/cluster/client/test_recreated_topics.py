@@ -503,3 +503,46 @@ def test_the_tool_sets_no_offset_that_was_found_in_the_former_topic(
     assert main([*reset, "--execute"]) == 1
     assert "orders-0: the topic was deleted and created again" in capsys.readouterr().err
     assert "g" not in cluster.admin.refresh().groups
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["deleted", "created again"])
+@pytest.mark.parametrize("way", ["rebalance", "two members", "close", "assign and close"])
+def test_offsets_of_other_topics_are_committed_although_one_is_deleted(cluster: Cluster, way: str, again: bool) -> None:
+    """After the consumer has last looked at the log, and before the commit is decided."""
+    other = TopicPartition("other", 0)
+    cluster.admin.create_topic("other", 1)
+    with Producer(cluster=cluster.coordinator()) as producer:
+        producer.send("other", b"kept").get(WAIT_SECONDS)
+
+    def delete() -> None:
+        delete_topic(cluster.admin, "orders")
+        if again:
+            cluster.admin.create_topic("orders", 2)
+
+    class Deleting(ConsumerRebalanceListener):
+        def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+            if way in ("rebalance", "two members") and "orders" in cluster.admin.refresh().topics and revoked:
+                delete()
+
+    def committed() -> Any:
+        return cluster.admin.refresh().committed("g", "other", 0)
+
+    coordinator = cluster.coordinator()
+    configs: dict[str, Any] = {"group_id": "g", "auto_offset_reset": "earliest"}
+    consumer = Consumer(cluster=coordinator, auto_commit_interval_ms=3_600_000, **configs)
+    if way == "assign and close":
+        consumer.assign([at(0), other])
+    else:
+        consumer.subscribe(["orders", "other", "third"], listener=Deleting())
+    read(consumer, len(OLD) + 1)
+    if way == "rebalance":
+        cluster.admin.create_topic("third", 1)
+        until(lambda: TopicPartition("third", 0) in consumer.assignment(), lambda: consumer.poll(20))
+    elif way == "two members":
+        with cluster.consumer("orders", "other", **configs) as second:
+            until(lambda: second.assignment() and committed() is not None, together(consumer, second))
+    if way in ("close", "assign and close"):
+        delete()
+    consumer.close()
+    assert committed().offset == 1
+    assert not again or cluster.admin.refresh().committed("g", "orders", 0) is None

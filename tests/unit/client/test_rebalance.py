@@ -22,7 +22,7 @@ def test_what_was_left_by_an_interrupted_change_is_lost_and_what_was_not_added_i
     plan = plan_rebalance(found(Change(1), A, B), [B, C])
     assert plan is not None
     assert (plan.lost, plan.revoked, plan.assigned) == (frozenset([C]), NONE, frozenset([A]))
-    assert list(plan.steps) == [Step.ADOPT, Step.LOSE, Step.ASSIGN]
+    assert list(plan.steps) == [Step.ADOPT, Step.LOSE, Step.FINISH_COMMITS, Step.ASSIGN]
 
 
 def test_a_partition_that_is_revoked_and_assigned_again_is_dropped_before_it_is_added() -> None:
