@@ -422,7 +422,9 @@ class Producer(Shown):
 
     def begin_transaction(self) -> None:
         """Begin a transaction: records sent from now on are part of it. Raises InvalidTxnStateError."""
-        self._transactional().begin()
+        transactions = self._transactional()
+        self._topics.check_known()  # keys of the last transaction may have been routed by an older number of partitions
+        transactions.begin()
 
     def send_offsets_to_transaction(self, offsets: Mapping[Any, Any], group_metadata: Any) -> None:
         """Commit these offsets of a group with the transaction, or not at all.

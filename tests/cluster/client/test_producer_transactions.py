@@ -29,6 +29,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.protocol.decide.topics import alter_configs
+from sparklog.protocol.plan.partitioner import partition_for_key
 from sparklog.testing.faulty_store import ERROR, LOST_ANSWER, UNAVAILABLE
 from sparklog.types import OffsetAndMetadata, TopicPartition
 from tests.cluster.client.flaky_store import FlakyStore
@@ -473,3 +474,24 @@ def test_several_threads_can_send_in_one_transaction(cluster: Coordinator, produ
         thread.join(WAIT)
     producer.commit_transaction()
     assert len(values(cluster, "audit")) == 2000
+
+
+def test_keys_are_routed_by_the_partitions_that_the_transaction_before_has_read(
+    cluster: Coordinator, store: FlakyStore, clock: ManualClock, producer: Producer
+) -> None:
+    keys = [b"k%d" % number for number in range(9)]
+
+    def send() -> list[Any]:
+        producer.begin_transaction()
+        futures = [producer.send("orders", b"v", key=key) for key in keys]
+        producer.commit_transaction()
+        return [future.get(WAIT).partition for future in futures]
+
+    send()
+    other = open_cluster(store, clock=clock)
+    delete_topic(other, "orders")
+    other.create_topic("orders", 5)
+    with pytest.raises(KafkaError):
+        send()
+    producer.abort_transaction()
+    assert send() == [partition_for_key(key, 5) for key in keys]
