@@ -20,7 +20,9 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -107,7 +109,7 @@ class ProcessPool:
         if not queued:
             return
         executor = ProcessPoolExecutor(
-            min(self.workers, len(queued)), multiprocessing.get_context("spawn"), initializer=_leave_signals_to_parent
+            min(self.workers, len(queued)), multiprocessing.get_context("spawn"), initializer=_follow_parent
         )
         finished = False
         try:
@@ -161,9 +163,18 @@ def _shut_down(executor: ProcessPoolExecutor, finished: bool) -> None:
         process.join()
 
 
-def _leave_signals_to_parent() -> None:
-    """Ignore SIGINT: Ctrl-C in a terminal reaches every process of the group, and the parent decides what to do."""
+def _follow_parent() -> None:
+    """Ignore SIGINT: Ctrl-C in a terminal reaches every process of the group, and the parent decides what to do. End
+    with it: one that is killed, as for its memory, tells its workers nothing."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def raise_first(errors: list[Exception]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -102,6 +104,44 @@ def test_a_check_can_stop_the_tasks(kind: Callable[[Callable[[], None]], TaskRun
 def test_a_dead_process_is_reported() -> None:
     with pytest.raises(SparklogError, match="a process that ran die died"):
         list(ProcessPool(2).run(die, [1, 2, 3]))
+
+
+def note_and_wait(path: str) -> None:
+    Path(path).write_text(str(os.getpid()))
+    time.sleep(600)
+
+
+def test_the_processes_of_a_pool_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    program = f"""
+from sparklog.maintenance.runner import ProcessPool
+from tests.cluster.maintenance.test_runner import note_and_wait
+if __name__ == "__main__":
+    list(ProcessPool(2).run(note_and_wait, {[str(tmp_path / "1"), str(tmp_path / "2")]}))
+"""
+    script = tmp_path / "program.py"
+    script.write_text(program)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, str(script)], env=environment) as parent:
+        noted = [tmp_path / "1", tmp_path / "2"]
+        until(lambda: all(path.exists() and path.read_text() for path in noted))
+        parent.kill()
+    workers = [Path("/proc", path.read_text()) for path in noted]
+    until(lambda: not any(is_running(worker) for worker in workers))
+
+
+def is_running(process: Path) -> bool:
+    """Whether a process exists that somebody has not only to take note of."""
+    try:
+        return process.joinpath("stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def until(condition: Callable[[], bool]) -> None:
+    ended = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < ended
+        time.sleep(0.02)
 
 
 def test_one_worker_runs_in_this_process_and_zero_are_refused() -> None:
