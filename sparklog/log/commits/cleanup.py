@@ -130,12 +130,13 @@ def clean_up(store: Store, clock: Times, configs: Mapping[str, str], settings: L
         removed_bytes = sum(commit.size for commit in kept[:count])
         last = due[count - 1]
         boundary = _advance(store, _boundary_after(boundary, last, removed_bytes, _time_of(store, last)), holds)
-    removed = [commit.version for commit in stored if commit.version <= boundary.boundary]
+    passed = min(boundary.boundary, newest.version)  # another clean-up may have moved it for a newer checkpoint
+    removed = [commit.version for commit in stored if commit.version <= passed]
     deleted = delete_while(store, map(commit_key, removed), holds)
     if deleted < len(removed):
         why = f"the root no longer has the checkpoint {newest.version} that replaces them"
         return CleanUp(boundary.boundary, deleted, 0, f"the removal of commits was stopped: {why}")
-    _delete_actions(store, boundary.boundary, holds)
+    _delete_actions(store, passed, holds)
     kept_by = _describe_rewritten(kept, len(due), last_due, stored_before_ms)
     return CleanUp(boundary.boundary, len(removed), remove_checkpoints(store, settings), kept_by)
 

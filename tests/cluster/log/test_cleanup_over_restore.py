@@ -15,6 +15,7 @@ from sparklog.clock import ManualClock
 from sparklog.log.checkpoints import checkpoint
 from sparklog.log.commits import cleanup
 from sparklog.log.layout import (
+    BOUNDARY_KEY,
     CHECKPOINTS,
     COMMITS,
     Boundary,
@@ -25,6 +26,7 @@ from sparklog.log.layout import (
     read_certain_boundary,
     write_boundary,
 )
+from sparklog.protocol.commits import commit_key
 from sparklog.store.base import Store
 from sparklog.testing.faulty_store import Call, FaultyStore
 from tests.cluster.log.test_cleanup import (
@@ -199,3 +201,35 @@ def test_a_boundary_beyond_the_newest_checkpoint_removes_nothing() -> None:
     before = stored(restored.store)
     assert f"the boundary {newest + 3} is beyond" in clean(restored.root).kept_by
     assert stored(restored.store) == before
+
+
+def test_a_clean_up_removes_no_commits_beyond_its_own_checkpoint() -> None:
+    """Another one moves the boundary meanwhile, for a newer checkpoint, which a root that is restored then lacks."""
+    store, clock = clocked_memory()
+    root = cluster(store, clock, 4)
+    root.log.write_checkpoint()
+    for number in range(3):
+        append(root, b"kept %d" % number)
+    copy, expected, last = take_snapshot(store), values(root), root.state.version
+    clock.advance(WEEK)
+    done: list[str] = []
+
+    def interfere(step: int, call: Call) -> None:
+        if done[-1:] == ["moved"] and call == Call("get", commit_key(last)):
+            done.append("restored")
+            restore(store, copy)
+        if call == Call("list", COMMITS):
+            done.append("listed")
+        if done == ["listed"] and call == Call("get", BOUNDARY_KEY):
+            done.append("moved")
+            append(root, b"former")
+            root.log.write_checkpoint()
+            clock.advance(WEEK)
+            remove_commits(store, clock)
+            assert read_boundary(store) == root.state.version
+
+    remove_commits(FaultyStore(store, before=interfere), clock)
+    assert done[:2] == ["listed", "moved"]
+    if done[-1] == "moved":  # it did not ask for that commit
+        restore(store, copy)
+    assert values(open_cluster(store, clock=clock)) == expected
