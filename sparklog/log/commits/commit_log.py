@@ -263,6 +263,7 @@ class CommitLog:
         self._torn = True
         self._is_leaving = self._is_leaving or is_left  # until it is counted, also after an interrupt
         self._state, self._seen = loaded, loaded_at
+        self._anchor = (-1, "")  # the checkpoint's own commit was just seen in the log, or removed with those before it
         self._lists = SegmentLists(self.store, self._list_cache, manifest)
         self._commit_bytes = manifest.commit_bytes if manifest is not None else 0
         self._rebase_at = self._state.version + self.settings.rebase_after_commits

@@ -233,3 +233,23 @@ def test_a_clean_up_removes_no_commits_beyond_its_own_checkpoint() -> None:
     if done[-1] == "moved":  # it did not ask for that commit
         restore(store, copy)
     assert values(open_cluster(store, clock=clock)) == expected
+
+
+def test_a_writer_that_has_loaded_a_checkpoint_needs_no_commit_before_it() -> None:
+    """A clean-up of the former history went on in the restored root, which has its checkpoint, too, but no boundary."""
+    store, clock = clocked_memory()
+    root = cluster(store, clock, 4)
+    writer = open_cluster(store, clock=clock)
+    append(root, b"read one by one")
+    writer.refresh()
+    append(root, b"of the checkpoint")
+    root.log.write_checkpoint()
+    newest = root.state.version
+    write_boundary(store, Boundary(newest - 1))
+    for version in range(newest):
+        store.delete(commit_key(version))
+    writer.refresh()
+    for key in [BOUNDARY_KEY, *(info.key for info in store.list(CHECKPOINTS) if is_boundary_mark(info.key))]:
+        store.delete(key)
+    append(writer, b"more")
+    assert values(open_cluster(store, clock=clock))[-2:] == [b"of the checkpoint", b"more"]
