@@ -117,6 +117,13 @@ def open_root(root: Store, old_root: str, clock: Clock, ids: Ids, unclaimed: Col
     return _commit(CommitLog(root, clock, ids, moved=True), settle)
 
 
+def is_promotion(action: Action) -> bool:
+    """Return whether ``open_root`` has committed this action, or a root was closed or continued."""
+    return isinstance(action, MoveCluster) or (
+        isinstance(action, ChangeBroker) and action.broker == ROOT_BROKER and bool(action.url)
+    )
+
+
 def _commit(log: CommitLog, decide: Callable[[State], Sequence[Action]]) -> int:
     for _ in commit_attempts(log.clock, log.ids, log.store.root):
         actions = decide(log.refresh())

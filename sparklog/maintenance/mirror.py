@@ -35,6 +35,7 @@ import msgspec
 from sparklog import limits
 from sparklog.clock import Clock, SystemClock
 from sparklog.coordinator.brokers import find_real
+from sparklog.coordinator.closed_root import is_promotion
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.errors import (
     ClusterAlreadyExistsError,
@@ -135,8 +136,8 @@ def mirror(
     if newest is not None and newest.version > present:
         copier.checkpoint(newest, lambda: _check_same_history(root, target, present, state))
         if read_boundary_file(root).boundary >= first:  # commits in between were removed; the checkpoint covers them
+            copier.gap = range(first, newest.version + 1)
             first, previous = newest.version + 1, newest.digest
-            copier.follows_gap = True
     for listing in sorted(state.removed_files):
         copier.object(listing)
     _copy_allowed(root, target)
@@ -310,8 +311,8 @@ class Copier:
 
     def __init__(self, root: Store, target: Store) -> None:
         self.size_bytes = 0
-        self.follows_gap = False
-        """Whether commits before the next one are missing at the mirror: a checkpoint there covers them."""
+        self.gap = range(0)
+        """Commits that the root has removed before they were mirrored: a checkpoint covers them."""
         self._root = root
         self._target = target
 
@@ -391,13 +392,28 @@ class Copier:
         self.size_bytes += len(data)
 
     def _check_not_promoted(self) -> None:
-        """Refuse a commit after a gap, which the mirror's log does not lead up to, if the mirror is a root by now.
+        """Refuse a commit after a gap, which the mirror's log does not lead up to, if the mirror is a root by now, or
+        its own log goes on in the gap: it is about to become one.
 
         Without a gap, the commit is the next one of the new root, or its number is taken."""
-        if self.follows_gap and is_cluster_root(self._target):
+        if self.gap and (is_cluster_root(self._target) or self._is_promotion_begun()):
             raise ClusterAlreadyExistsError(
-                f"{self._target.root} was promoted in the meantime; mirror to another location", path=self._target.root
+                f"{self._target.root} was promoted in the meantime, or its promotion was begun; mirror to another "
+                "location",
+                path=self._target.root,
             )
+
+    def _is_promotion_begun(self) -> bool:
+        """Return whether one of the mirror's commits in the gap is that of its promotion; the others are from a pass
+        that was interrupted."""
+        for version in self.gap:
+            try:
+                data = self._target.get(commit_key(version), limits.MAX_COMMIT_BYTES)
+            except ObjectNotFoundError:
+                return False
+            if any(is_promotion(action) for action in decode_commit(data, version)[0].actions):
+                return True
+        return False
 
     def mark(self, file: MirrorFile) -> None:
         self._put(MIRROR_KEY, msgspec.json.encode(file) + b"\n")

@@ -25,7 +25,7 @@ from sparklog.errors import (
     InvalidRequestError,
     SparklogError,
 )
-from sparklog.log.layout import COMMITS, Boundary, write_boundary
+from sparklog.log.layout import CLUSTER_KEY, COMMITS, Boundary, write_boundary
 from sparklog.maintenance.mirror import Copier, mirror, mirror_cluster, read_mirror_file
 from sparklog.maintenance.promotion import promote
 from sparklog.protocol.commits import commit_key
@@ -34,6 +34,7 @@ from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore
 from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import Call, CountingStore, FaultyStore
+from sparklog.testing.substitutes import substituted
 from tests.cluster.maintenance.replicas import TOPIC, Replicas
 from tests.controllers import check_once
 from tests.sample import STRIDE
@@ -303,6 +304,33 @@ def test_a_late_mirror_run_does_not_overwrite_commits_of_the_promoted_cluster(tm
     with pytest.raises(CorruptMetadataError, match="not the same commit"):
         late.commit(cluster.state.version, "")
     assert open_cluster(target.root).state.version == cluster.state.version
+
+
+def test_a_mirror_whose_promotion_was_begun_is_not_continued_after_removed_commits(tmp_path: Path) -> None:
+    """The new root's first commit would stand before a hole, and nobody could open it."""
+    replicas, target = with_mirror(tmp_path)
+    newest = replicas.cluster.state.version
+    root = open_store(root_of(replicas))
+
+    def suspend(step: int, call: Call) -> None:
+        if call == Call("put_if_absent", CLUSTER_KEY):
+            raise KeyboardInterrupt
+
+    (tmp_path / "root").rename(tmp_path / "away")
+    with substituted(FaultyStore(target, before=suspend)), pytest.raises(KeyboardInterrupt):
+        promote(target.root, root.root, force=True)
+    (tmp_path / "away").rename(tmp_path / "root")
+    replicas.produce(3)
+    replicas.cluster.log.write_checkpoint()
+    boundary = replicas.cluster.state.version
+    replicas.produce(1)
+    write_boundary(root, Boundary(boundary=boundary))
+    for version in range(boundary + 1):
+        root.delete(commit_key(version))
+    with pytest.raises(ClusterAlreadyExistsError, match="its promotion was begun"):
+        mirror(root, target)
+    promote(target.root, root.root, force=True)
+    assert open_cluster(target.root).state.version > newest
 
 
 @pytest.mark.parametrize("force", [False, True])
