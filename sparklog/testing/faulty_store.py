@@ -123,7 +123,7 @@ class SimulatedInterrupt(BaseException):
     Not a KeyboardInterrupt, so that a test that does not expect it fails instead of ending the test run."""
 
 
-class _LateEffect(NamedTuple):
+class LateEffect(NamedTuple):
     """An effect that happens at a step at the latest, since it was requested before."""
 
     step: int
@@ -161,7 +161,7 @@ class FaultyStore(Store):
         self._previous: dict[str, bytes] = {}
         self._outage_until = 0
         self._outage = UNAVAILABLE
-        self._late: list[_LateEffect] = []
+        self._late: list[LateEffect] = []
         self._unfinished: set[OutputFile] = set()
         self._waits_end = threading.Event()
         self.calls: list[Call] = []
@@ -337,9 +337,7 @@ class FaultyStore(Store):
             return effect()
         outcome = KINDS[kind]
         if outcome.effect in (LATE, TWICE) and call.operation in WRITES:
-            with self._lock:
-                due = len(self.calls) + outcome.delay
-                self._late.append(_LateEffect(due, (late or (lambda: effect))()))
+            self._keep_late(LateEffect(len(self.calls) + outcome.delay, (late or (lambda: effect))()))
         if outcome.answer == OK:
             return (effect if outcome.effect == TWICE else half or effect)()
         if outcome.effect == HALF:
@@ -352,6 +350,18 @@ class FaultyStore(Store):
         if outcome.answer == NEVER:
             self._wait_for_ever(call)
         raise self._failure(outcome, call)
+
+    def _keep_late(self, effect: LateEffect) -> None:
+        with self._lock:
+            self._late.append(effect)
+
+    def land(self, effect: LateEffect) -> None:
+        """Apply a late effect now, if it has not happened."""
+        with self._lock:
+            if effect not in self._late:
+                return
+            self._late.remove(effect)
+        self._land([effect])
 
     def _wait_for_ever(self, call: Call) -> None:
         """Wait for an answer that does not come. A simulation stops the actor instead."""
@@ -374,7 +384,7 @@ class FaultyStore(Store):
             self.before(step, call)
         return kind
 
-    def _take_late(self, step: int | None = None) -> tuple[_LateEffect, ...]:
+    def _take_late(self, step: int | None = None) -> tuple[LateEffect, ...]:
         if not self._late:
             return ()
         with self._lock:
@@ -383,7 +393,7 @@ class FaultyStore(Store):
         return due
 
     @staticmethod
-    def _land(due: Collection[_LateEffect]) -> int:
+    def _land(due: Collection[LateEffect]) -> int:
         for late in due:
             with suppress(StorageError):  # no caller is left to get it, such as that the key is taken by now
                 late.effect()

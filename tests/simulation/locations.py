@@ -12,7 +12,7 @@ A seed has one or two *themes* (``location_operators``), so that rare combinatio
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -22,6 +22,7 @@ import pytest
 
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster, shared
 from sparklog.coordinator.brokers import add_broker
+from sparklog.coordinator.removals import LATE_REQUEST_MS
 from sparklog.errors import ClusterMovedError, SparklogError, StorageUnavailableError
 from sparklog.ids import SeededIds
 from sparklog.log.commits.commit_log import CommitLog
@@ -42,6 +43,7 @@ from sparklog.testing.faulty_store import (
     UNAVAILABLE,
     Call,
     FaultyStore,
+    LateEffect,
     SimulatedCrash,
     SimulatedInterrupt,
 )
@@ -134,12 +136,18 @@ class LifeStore(FaultyStore):
         self.life.crashed = True
         self.life.world.give_up()
 
+    def _keep_late(self, effect: LateEffect) -> None:
+        super()._keep_late(effect)
+        world = self.life.world
+        world.on_their_way.append((world.simulation.monotonic() + LATE_REQUEST_MS / 1000, self, effect))
+
     def _before(self, step: int, call: Call) -> None:
         world = self.life.world
         seconds = world.stop_seconds(call)
         if seconds:
             world.simulation.sleep(seconds)
         world.simulation.step(" ".join((*call, self.root)))
+        world.land_overdue()
         if self.root in self.life.unreachable:
             raise StorageUnavailableError(f"{self.root} does not answer this machine", path=self.root)
 
@@ -189,6 +197,8 @@ class World:
         self.random: random.Random = self.simulation.random
         self.themes = tuple(themes)
         self.rates: Mapping[str, float] = self.random.choice(RATES)
+        self.on_their_way: deque[tuple[float, LifeStore, LateEffect]] = deque()
+        """Requests that are served late, with the time until which the storage serves them."""
         self.stop_rate = self.random.choice(STOP_RATES)
         self.counts: Counter[str] = Counter()
         self.busy: set[str] = set()
@@ -297,6 +307,12 @@ class World:
     def run(self) -> None:
         """Run all actors. Raises if one fails with what is no error of sparklog."""
         self.simulation.run()
+
+    def land_overdue(self) -> None:
+        """Let requests happen that have been on their way for as long as one may be (``coordinator.removals``)."""
+        while self.on_their_way and self.on_their_way[0][0] <= self.simulation.monotonic():
+            _, store, effect = self.on_their_way.popleft()
+            store.land(effect)
 
     def sound(self) -> Clock:
         """Mount each disk where it belongs, end all faults and stops; return the clock for what follows the run."""
