@@ -158,17 +158,17 @@ def _judge(coordinator: Coordinator, own: RootIdentity, record: OwnerRecord | No
 
 
 def _find_recorded(coordinator: Coordinator, record: OwnerRecord) -> Recorded:
-    """Return what the log of this root says of the recorded commit. Another process may have read it first."""
+    """Return what the log of this root says of the recorded commit. Another process may have read it first; this one
+    may have read it before the root was restored."""
     state = coordinator.state
     if record.version > state.version:
         state = coordinator.refresh()
-    if record.version == state.version:
-        return Recorded.KNOWN if record.digest == state.digest else Recorded.UNKNOWN
     if record.version > state.version:
         return Recorded.UNKNOWN
     end = read_log_end(coordinator.store, record.version, with_boundary=True)
     if end.removed_up_to >= record.version:
-        return Recorded.REMOVED
+        is_newest = (record.version, record.digest) == (state.version, state.digest)
+        return Recorded.KNOWN if is_newest else Recorded.REMOVED
     return Recorded.KNOWN if end.digest == record.digest else Recorded.UNKNOWN
 
 

@@ -419,6 +419,7 @@ def continue_at_root(world: World) -> None:
     world.point(ROOT).mount(world.home(ROOT))
 
     def continue_there() -> None:
+        world.truth.continuing = world.home(ROOT)
         take_over(world.open_at(ROOT), force=True)
         world.truth.continued(world.home(ROOT))
 

@@ -22,6 +22,7 @@ from sparklog.client.reader import LogReader
 from sparklog.coordinator import Coordinator
 from sparklog.errors import SparklogError
 from sparklog.log.layout import CLUSTER_KEY, COMMITS, commit_version, read_certain_boundary, read_cluster_file
+from sparklog.log.owner_files import EPOCHS
 from sparklog.protocol.commit_bytes import decode_commit, stored_digest
 from sparklog.protocol.commits import Append, Commit, DeleteTopic, MoveCluster, ReplaceSegments, commit_key
 from sparklog.protocol.file_names import begun_at, index_path, is_data_file, log_path_of
@@ -105,6 +106,8 @@ class Disk(MemoryStore):
                 self.truth.follow(self)
             elif key == CLUSTER_KEY:
                 self.truth.became_root(self)
+            elif key.startswith(EPOCHS) and self.truth.continuing is self:
+                self.truth.continued(self)
 
     def delete(self, key: str) -> None:
         existed = key in self.space.objects
@@ -177,6 +180,8 @@ class Truth:
         """Disk and path of copies that a documented operation took away."""
         self.forcing: set[str] = set()
         """Addresses whose promotion is being forced."""
+        self.continuing: Disk | None = None
+        """The root that an operator continues."""
         self.seen: Counter[str] = Counter()
         self._versions: dict[str, Version] = {}
         self._seen_findings: set[tuple[str, str]] = set()
@@ -354,7 +359,8 @@ class Truth:
 
     def continued(self, disk: Disk) -> None:
         """Take note that a root took over again, whose forced promotion was given up: what the new one accepts, if it
-        became a root at all, is lost."""
+        became a root at all, is lost. It has taken over once it has an epoch, whatever its operator's command waits
+        for."""
         root = next(root for root in self.roots if root.disk is disk)
         self.seen["continued"] += 1
         self.forcing.clear()

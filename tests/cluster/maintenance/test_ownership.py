@@ -251,6 +251,20 @@ def test_a_root_that_was_restored_in_place_deletes_nothing_that_its_former_self_
     assert values(tmp_path / "root") == replicas.sent[0]
 
 
+def test_what_a_process_has_read_before_its_root_was_restored_makes_no_location_its_own(tmp_path: Path) -> None:
+    """It was suspended before a batch of deletions, after it had looked at the log."""
+    replicas = apart(tmp_path)
+    swept(replicas.cluster)
+    shutil.copytree(tmp_path / "root", tmp_path / "older")
+    replicas.produce()
+    swept(replicas.cluster)
+    check_owned(replicas.cluster, 1)
+    shutil.rmtree(tmp_path / "root")
+    (tmp_path / "older").rename(tmp_path / "root")
+    with pytest.raises(BrokerNotAvailableError, match="restored from an older copy"):
+        check_owned(replicas.cluster, 1)
+
+
 def test_a_root_that_was_restored_without_leases_owns_no_location(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path, assignment=((1,),))
     replicas.produce()
