@@ -16,6 +16,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import Any, Generic, TypeVar
@@ -27,9 +28,11 @@ from sparklog.clock import Clock
 from sparklog.coordinator.begun_files import check_begun
 from sparklog.coordinator.broker_stores import BrokerStores
 from sparklog.errors import (
+    DuplicateBrokerRegistrationError,
     IllegalStateError,
     IndeterminateCommitError,
     InvalidCallError,
+    ObjectNotFoundError,
     SparklogError,
 )
 from sparklog.ids import Ids, RandomIds
@@ -41,6 +44,7 @@ from sparklog.log.reserve import keep_reserve
 from sparklog.log.segments import TopicSegments
 from sparklog.log.settings import DEFAULTS, LogSettings
 from sparklog.protocol import levels
+from sparklog.protocol.commits import commit_key
 from sparklog.protocol.decide.append import AppendRequest, AppendResult, decide_append
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.groups import check_offset_changes
@@ -359,14 +363,31 @@ def create_cluster(
     """
     check_written(level)
     store = _to_store(root, storage_options)
-    if not exists(store, CLUSTER_KEY):
+    is_new = not exists(store, CLUSTER_KEY)
+    if is_new:
         check_no_location(store)
         check_outside_locations(store)
     require_conditional_writes(store, ids or RandomIds())
-    log = CommitLog.create(store, clock, ids, settings=settings, level=level)
+    try:
+        log = CommitLog.create(store, clock, ids, settings=settings, level=level)
+    finally:
+        if is_new:
+            _check_still_no_location(store)
     log.store = log.store.guarded_by(CLUSTER_KEY)
     keep_reserve(log.store)
     return Coordinator(log, storage_options)
+
+
+def _check_still_no_location(store: Store) -> None:
+    """Take a new cluster back if a disk was mounted at its root after the first look: it is in a broker's location."""
+    try:
+        check_no_location(store)
+    except DuplicateBrokerRegistrationError:
+        for key in (CLUSTER_KEY, commit_key(0)):
+            with suppress(ObjectNotFoundError):
+                if not store.delete_exactly(key, store.get(key)):
+                    store.delete(key)
+        raise
 
 
 def open_cluster(

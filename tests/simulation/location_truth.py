@@ -22,7 +22,7 @@ from sparklog.client.reader import LogReader
 from sparklog.coordinator import Coordinator
 from sparklog.errors import SparklogError
 from sparklog.log.layout import CLUSTER_KEY, COMMITS, commit_version, read_certain_boundary, read_cluster_file
-from sparklog.log.owner_files import EPOCHS
+from sparklog.log.owner_files import EPOCHS, OWNERS, read_root
 from sparklog.protocol.commit_bytes import decode_commit, stored_digest
 from sparklog.protocol.commits import Append, Commit, DeleteTopic, MoveCluster, ReplaceSegments, commit_key
 from sparklog.protocol.file_names import begun_at, index_path, is_data_file, log_path_of
@@ -305,8 +305,16 @@ class Truth:
                     if any(segment.path == path for segment in segments):
                         isr = state.partition(*partition).isr
                         needing = [broker for broker in isr if self._home(root, broker) is disk]
+                        if needing and self._is_unclaimed(root, disk):
+                            self.excused.add((disk.name, path))
                         if needing and (disk.name, path) not in self.excused:
                             self.find(DELETED, f"{path} of {partition} at {disk}, broker {needing} of {root.disk}")
+
+    def _is_unclaimed(self, root: Root, disk: Disk) -> bool:
+        """Whether a root whose promotion was forced has not claimed a location yet, which did not answer then: it is
+        the old root's, which goes on until it is told."""
+        was_forced = any(other.forced for other in self.roots if other is not root)
+        return was_forced and read_root(root.disk).epoch > _newest_epoch(disk)
 
     def _commit_deleted(self, disk: Disk, key: str) -> None:
         version = commit_version(key)
@@ -500,6 +508,12 @@ class Truth:
                 except SparklogError as error:
                     self.find(UNREADABLE, f"{partition} at {segment.base_offset}: {error!r}")
         return records
+
+
+def _newest_epoch(location: Disk) -> int:
+    """Return the epoch of the root that owns a location, 0 without a record."""
+    epochs = (key.removeprefix(OWNERS).split("-")[0] for key in location.space.objects if key.startswith(OWNERS))
+    return max(map(int, epochs), default=0)
 
 
 def _make_version(before: Version, state: State, commit: Commit) -> Version:

@@ -45,6 +45,7 @@ from sparklog.protocol.commits import ChangeBroker, ChangePartition
 from sparklog.store.base import ObjectInfo
 from sparklog.store.local import LocalStore
 from sparklog.store.open import open_store
+from sparklog.testing.faulty_store import Call, FaultyStore
 from tests.cluster.maintenance.replicas import TOPIC, Replicas
 
 
@@ -503,6 +504,26 @@ def test_no_cluster_and_no_mirror_is_put_into_a_location(tmp_path: Path) -> None
         add_broker(other, str(tmp_path / "m"))
     with pytest.raises(ClusterAlreadyExistsError):
         create_cluster(str(tmp_path / "other"))
+
+
+def test_a_cluster_is_not_created_where_a_disk_with_a_location_is_mounted_meanwhile(tmp_path: Path) -> None:
+    """The process was suspended between its look and its first write."""
+    replicas = apart(tmp_path)
+    folder = replicas.disk(1)
+    folder.rename(tmp_path / "away")
+    folder.mkdir()
+    before = {path.relative_to(tmp_path / "away") for path in (tmp_path / "away").rglob("*.*")}
+
+    def mount(step: int, call: Call) -> None:
+        if call == Call("put_if_absent", "cluster.json"):
+            folder.rmdir()
+            (tmp_path / "away").rename(folder)
+
+    with pytest.raises(DuplicateBrokerRegistrationError, match="location of a broker"):
+        create_cluster(FaultyStore(open_store(str(folder)), before=mount))
+    assert {path.relative_to(folder) for path in folder.rglob("*.*")} == before
+    swept(replicas.cluster)
+    assert replicas.read() == replicas.sent[0]
 
 
 def test_a_location_of_another_root_of_the_cluster_is_not_registered(tmp_path: Path) -> None:
