@@ -405,6 +405,7 @@ def restore_root(world: World) -> None:
     for url in BROKERS:
         objects = world.home(url).space.objects
         objects.update({key: stored for key, stored in kept[url].items() if key not in objects})
+    world.copy_of_root = kept[ROOT]
     world.truth.restored(world.home(ROOT), former)
     world.counts["restored"] += 1
     if world.random.random() < 0.7:

@@ -197,6 +197,8 @@ class World:
         self.random: random.Random = self.simulation.random
         self.themes = tuple(themes)
         self.rates: Mapping[str, float] = self.random.choice(RATES)
+        self.copy_of_root: dict[str, tuple[bytes, int]] = {}
+        """What the root was restored from."""
         self.on_their_way: deque[tuple[float, LifeStore, LateEffect]] = deque()
         """Requests that are served late, with the time until which the storage serves them."""
         self.stop_rate = self.random.choice(STOP_RATES)

@@ -13,6 +13,7 @@ from tests.simulation.location_actors import (
     bring_up,
     clean_up_all,
     correct_boundary,
+    put_back_commits,
     replicate_all,
     roll_and_sweep,
     take_out_commit_of_killed,
@@ -81,6 +82,7 @@ def simulate(seed: int, themes: tuple[str, ...] = ()) -> World:
         try:
             if world.counts["restored"]:
                 correct_boundary(world)
+                put_back_commits(world)
                 take_out_commit_of_killed(world)
             bring_up(world)
             world.truth.check_end(world.later(60))
