@@ -254,6 +254,7 @@ class Truth:
                     self.find(DROPPED, f"{partition} at {segment.base_offset}: broker {leader} has {segment.path}")
                 else:
                     self.given_up.add(segment.path)
+                    self.given_up |= _paths_in(before, partition, segment)
 
     def _home(self, root: Root, broker: int) -> Disk | None:
         registered = root.newest.state.brokers.get(broker)
@@ -508,6 +509,15 @@ class Truth:
                 except SparklogError as error:
                     self.find(UNREADABLE, f"{partition} at {segment.base_offset}: {error!r}")
         return records
+
+
+def _paths_in(version: Version, partition: TopicPartition, segment: Segment) -> set[str]:
+    """Return the paths of the appends whose records a segment has, also of those that were rolled into it."""
+    return {
+        path
+        for (place, path), base in version.history().items()
+        if place == partition and segment.base_offset <= base < segment.end_offset
+    }
 
 
 def _newest_epoch(location: Disk) -> int:
