@@ -106,7 +106,7 @@ class Disk(MemoryStore):
                 self.truth.follow(self)
             elif key == CLUSTER_KEY:
                 self.truth.became_root(self)
-            elif key.startswith(EPOCHS) and self.truth.continuing is self:
+            elif key.startswith(EPOCHS) and self.truth.continuing is self and self.truth.is_newest_epoch(self):
                 self.truth.continued(self)
 
     def delete(self, key: str) -> None:
@@ -378,6 +378,10 @@ class Truth:
             if other is not root and other.newest.state.cluster_id == root.newest.state.cluster_id:
                 self._give_up(other, root)
                 self._excuse_missing(root)  # the other was the owner meanwhile
+
+    def is_newest_epoch(self, disk: Disk) -> bool:
+        """Whether a root has a higher epoch than every other one: with the same, its command takes another."""
+        return all(read_root(root.disk).epoch < read_root(disk).epoch for root in self.roots if root.disk is not disk)
 
     def _give_up(self, other: Root, kept: Root) -> None:
         """Take note that ``other`` is not in force any more: what it accepted is lost unless ``kept`` has it."""
