@@ -39,7 +39,7 @@ from sparklog.ids import Ids, RandomIds
 from sparklog.log.commits.commit_attempt import Outcome
 from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.commits.replaced_root import refuse_unlinked_history
-from sparklog.log.layout import CLUSTER_KEY, exists
+from sparklog.log.layout import CLUSTER_KEY, encode_cluster_file, exists
 from sparklog.log.reserve import keep_reserve
 from sparklog.log.segments import TopicSegments
 from sparklog.log.settings import DEFAULTS, LogSettings
@@ -367,27 +367,36 @@ def create_cluster(
     if is_new:
         check_no_location(store)
         check_outside_locations(store)
-    require_conditional_writes(store, ids or RandomIds())
+    ids = ids or RandomIds()
+    require_conditional_writes(store, ids)
+    cluster_id = ids.topic_id()
     try:
-        log = CommitLog.create(store, clock, ids, settings=settings, level=level)
+        log = CommitLog.create(store, clock, ids, cluster_id, settings, level)
     finally:
         if is_new:
-            _check_still_no_location(store)
+            _check_still_no_location(store, cluster_id)
     log.store = log.store.guarded_by(CLUSTER_KEY)
     keep_reserve(log.store)
     return Coordinator(log, storage_options)
 
 
-def _check_still_no_location(store: Store) -> None:
-    """Take a new cluster back if a disk was mounted at its root after the first look: it is in a broker's location."""
+def _check_still_no_location(store: Store, cluster_id: str) -> None:
+    """Take this new cluster back if a disk was mounted at its root after the first look: it is in a broker's location.
+    A cluster that was there before, as in the folder of a root that was replaced, stays."""
     try:
         check_no_location(store)
     except DuplicateBrokerRegistrationError:
-        for key in (CLUSTER_KEY, commit_key(0)):
-            with suppress(ObjectNotFoundError):
-                if not store.delete_exactly(key, store.get(key)):
-                    store.delete(key)
+        with suppress(ObjectNotFoundError):
+            data = store.get(CLUSTER_KEY)
+            if data == encode_cluster_file(cluster_id):
+                _delete(store, CLUSTER_KEY, data)
+                _delete(store, commit_key(0), store.get(commit_key(0)))
         raise
+
+
+def _delete(store: Store, key: str, data: bytes) -> None:
+    if not store.delete_exactly(key, data):
+        store.delete(key)
 
 
 def open_cluster(

@@ -526,6 +526,26 @@ def test_a_cluster_is_not_created_where_a_disk_with_a_location_is_mounted_meanwh
     assert replicas.read() == replicas.sent[0]
 
 
+def test_a_root_that_is_mounted_while_a_cluster_is_created_there_stays(tmp_path: Path) -> None:
+    """Also one that was replaced, and is the location of its cluster's broker 0."""
+    replicas = apart(tmp_path)
+    root, target = tmp_path / "root", open_store(str(tmp_path / "mirror"))
+    mirror(replicas.cluster.store, target)
+    promote(target.root, str(root))
+    root.rename(tmp_path / "away")
+    root.mkdir()
+    before = {path.relative_to(tmp_path / "away") for path in (tmp_path / "away").rglob("*.*")}
+
+    def mount(step: int, call: Call) -> None:
+        if call == Call("put_if_absent", "cluster.json"):
+            shutil.rmtree(root)
+            (tmp_path / "away").rename(root)
+
+    with pytest.raises(SparklogError):
+        create_cluster(FaultyStore(open_store(str(root)), before=mount))
+    assert {path.relative_to(root) for path in root.rglob("*.*")} == before
+
+
 def test_a_location_of_another_root_of_the_cluster_is_not_registered(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path, locations=0, assignment=((0,),))
     shutil.copytree(tmp_path / "root", tmp_path / "copy")
