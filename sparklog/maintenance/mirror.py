@@ -133,7 +133,9 @@ def mirror(
     copier = Copier(root, target)
     first = present + 1
     newest = checkpoint.read_newest_listed(root)
-    if newest is not None and newest.version > present:
+    if newest is not None and newest.version > state.version:  # written since: the mirror must not end before it
+        state = log.refresh()
+    if newest is not None and present < newest.version <= state.version:
         copier.checkpoint(newest, lambda: _check_same_history(root, target, present, state))
         if read_boundary_file(root).boundary >= first:  # commits in between were removed; the checkpoint covers them
             copier.gap = range(first, newest.version + 1)

@@ -25,7 +25,7 @@ from sparklog.errors import (
     InvalidRequestError,
     SparklogError,
 )
-from sparklog.log.layout import CLUSTER_KEY, COMMITS, Boundary, write_boundary
+from sparklog.log.layout import CHECKPOINTS, CLUSTER_KEY, COMMITS, Boundary, write_boundary
 from sparklog.maintenance.mirror import Copier, mirror, mirror_cluster, read_mirror_file
 from sparklog.maintenance.promotion import promote
 from sparklog.protocol.commits import commit_key
@@ -93,6 +93,34 @@ def test_a_mirror_continues_after_removed_commits(tmp_path: Path) -> None:
     assert result.commits == 4
     promoted = promote(target.root, root.root)
     assert not promoted.may_have_lost
+    assert values(open_cluster(target.root)) == replicas.sent[0]
+
+
+def test_a_checkpoint_that_is_written_while_the_log_is_mirrored_is_not_beyond_the_mirrors_end(tmp_path: Path) -> None:
+    replicas, target = with_mirror(tmp_path)
+    replicas.produce(2)
+    root = open_store(root_of(replicas))
+    done: list[Call] = []
+
+    def go_on(step: int, call: Call) -> None:
+        has_read = Call("list", COMMITS) in mirrored.calls  # up to the end of the log
+        if call != Call("list", CHECKPOINTS) or not has_read or done:
+            return
+        done.append(call)
+        replicas.produce(1)
+        replicas.cluster.log.write_checkpoint()
+        end = replicas.cluster.state.version
+        write_boundary(root, Boundary(boundary=end - 2))
+        for version in range(end - 1):
+            root.delete(commit_key(version))
+
+    mirrored = FaultyStore(root, before=go_on)
+    mirror(mirrored, target)
+    assert done
+    mirror(root, target)
+    replicas.produce(1)
+    mirror(root, target)
+    assert not promote(target.root, root.root).may_have_lost
     assert values(open_cluster(target.root)) == replicas.sent[0]
 
 
