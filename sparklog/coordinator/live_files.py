@@ -46,6 +46,11 @@ def read_live_partitions(coordinator: Coordinator, state: State) -> Iterator[Liv
             yield from live_partitions(state, {topic.name: coordinator.segments(topic.name, state)})
 
 
+def find_live(coordinator: Coordinator, paths: Collection[str]) -> LiveFiles:
+    """Return those of these files that are live in the newest state. Raises StorageError, CorruptMetadataError."""
+    return LiveFiles(read_live_partitions(coordinator, coordinator.refresh()), paths)
+
+
 class AddedFile(NamedTuple):
     """A live ``.log`` that a commit added: the brokers that should have it, and bytes that it has at least."""
 

@@ -25,7 +25,7 @@ from functools import partial
 from itertools import islice
 
 from sparklog.coordinator import Coordinator
-from sparklog.coordinator.live_files import AddedFile, LiveFiles, read_live_partitions
+from sparklog.coordinator.live_files import AddedFile, LiveFiles, find_live, read_live_partitions
 from sparklog.coordinator.one_history import in_one_history
 from sparklog.coordinator.ownership import check_all_owned, check_owned
 from sparklog.coordinator.reader_leases import StoredReaderLeases, read_reader_leases
@@ -244,16 +244,12 @@ def _find_lost_replacement(coordinator: Coordinator, state: State, live: LiveFil
     retired = state.removed_files.get(listing)
     added = [] if retired is None else live.added_by(retired.version)
     for file, why in zip(added, map_parallel(why_lost, added, coordinator.store.parallel_requests), strict=True):
-        if why and _is_live(coordinator, file.path):  # else this sweep was suspended: it was replaced, too, and deleted
+        if why and file.path in find_live(coordinator, {file.path}):  # else replaced while this sweep was suspended
             return (
                 f"no broker is known to have {file.path}, which replaced them ({why}), so they may be the only copy of "
                 "its records; run `sparklog fsck --repair`, which writes it again from them"
             )
     return ""
-
-
-def _is_live(coordinator: Coordinator, path: str) -> bool:
-    return path in LiveFiles(read_live_partitions(coordinator, coordinator.refresh()), {path})
 
 
 def _why_not_there(coordinator: Coordinator, state: State, broker: int, file: AddedFile) -> str:

@@ -24,6 +24,7 @@ from functools import partial
 
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator.coordinator import Coordinator
+from sparklog.coordinator.live_files import find_live
 from sparklog.coordinator.one_history import in_one_history
 from sparklog.coordinator.ownership import check_place
 from sparklog.errors import ObjectNotFoundError, SparklogError
@@ -225,7 +226,7 @@ class _Run:
         return tasks
 
     def _copy(self, tasks: Sequence[CopyTask]) -> list[CopyResult]:
-        """Copy the files; return the results of tasks that could not copy all of theirs."""
+        """Run the tasks; return the results of those with failed copies."""
         total = sum(file.size for task in tasks for file in task.files)
         done = 0
         failed: list[CopyResult] = []
@@ -241,17 +242,10 @@ class _Run:
         return failed
 
     def _report_failures(self, failed: Sequence[CopyResult]) -> bool:
-        """Report what could not be copied and is still needed; return whether other files were retired, and may have
-        been deleted, while they were copied."""
+        """Report failed copies of live files; return whether other files were retired during the copy."""
         if not failed:
             return False
-        state = self._coordinator.refresh()
-        live = {
-            path
-            for name, topic in state.topics.items()
-            for number in range(len(topic.partitions))
-            for path in self._list_files(state, TopicPartition(name, number))
-        }
+        live = find_live(self._coordinator, {path for result in failed for path, _ in result.failed})
         needed = [result._replace(failed=[each for each in result.failed if each[0] in live]) for result in failed]
         self.result.problems += [line for result in needed for line in _describe_failures(result)]
         return sum(len(result.failed) for result in needed) < sum(len(result.failed) for result in failed)
