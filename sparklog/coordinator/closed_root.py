@@ -118,7 +118,7 @@ def open_root(root: Store, old_root: str, clock: Clock, ids: Ids, unclaimed: Col
 
 
 def is_promotion(action: Action) -> bool:
-    """Return whether ``open_root`` has committed this action, or a root was closed or continued."""
+    """Return whether an action is one that ``open_root`` commits. Closing, continuing and moving a root look alike."""
     return isinstance(action, MoveCluster) or (
         isinstance(action, ChangeBroker) and action.broker == ROOT_BROKER and bool(action.url)
     )

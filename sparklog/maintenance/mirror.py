@@ -314,7 +314,9 @@ class Copier:
     def __init__(self, root: Store, target: Store) -> None:
         self.size_bytes = 0
         self.gap = range(0)
-        """Commits that the root has removed before they were mirrored: a checkpoint covers them."""
+        """Commits that the root removed before they were mirrored: a checkpoint covers them."""
+        self._checked = 0
+        """Commits at the beginning of the gap that the mirror has, and that are not of a promotion."""
         self._root = root
         self._target = target
 
@@ -394,8 +396,8 @@ class Copier:
         self.size_bytes += len(data)
 
     def _check_not_promoted(self) -> None:
-        """Refuse a commit after a gap, which the mirror's log does not lead up to, if the mirror is a root by now, or
-        its own log goes on in the gap: it is about to become one.
+        """Refuse a commit after a gap, which the mirror's log does not lead up to, if the mirror was promoted, or its
+        promotion was begun.
 
         Without a gap, the commit is the next one of the new root, or its number is taken."""
         if self.gap and (is_cluster_root(self._target) or self._is_promotion_begun()):
@@ -406,15 +408,15 @@ class Copier:
             )
 
     def _is_promotion_begun(self) -> bool:
-        """Return whether one of the mirror's commits in the gap is that of its promotion; the others are from a pass
-        that was interrupted."""
-        for version in self.gap:
+        """Return whether the mirror has the commit of its promotion in the gap; others are of an interrupted pass."""
+        for version in self.gap[self._checked :]:
             try:
                 data = self._target.get(commit_key(version), limits.MAX_COMMIT_BYTES)
             except ObjectNotFoundError:
                 return False
             if any(is_promotion(action) for action in decode_commit(data, version)[0].actions):
                 return True
+            self._checked += 1
         return False
 
     def mark(self, file: MirrorFile) -> None:
