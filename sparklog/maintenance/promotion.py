@@ -38,6 +38,7 @@ from sparklog.errors import (
 )
 from sparklog.ids import Ids, RandomIds
 from sparklog.log.broker_files import allow_location
+from sparklog.log.checkpoints import checkpoint
 from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.commits.replaced_root import read_log_end
 from sparklog.log.creation import create_object
@@ -94,8 +95,9 @@ def promote(
         )
     if mirror_file is None or is_cluster_root(target):
         return _finish_promotion(target, old, mirror_file, storage_options, force, clock, ids)
-    with suppress(SparklogError):  # the last pass was interrupted: the log does not lead up to its checkpoint yet
-        mirror(old, target, clock)
+    if _is_interrupted(target, mirror_file):  # else its log is reported as damaged: its end is not copied yet
+        with suppress(SparklogError):
+            mirror(old, target, clock)
     new_root = MirrorAsRoot(target, mirror_file.cluster_id)
     replaced_epoch = _find_replaced_epoch(new_root, old, storage_options, clock, ids)
     _allow_before_closing(target, old, clock, ids)
@@ -104,6 +106,12 @@ def promote(
     claim_locations(new_root, old, replaced_epoch, storage_options, clock, ids)
     version = _move_to_new_root(target, old, mirror_file.cluster_id, storage_options, clock, ids)
     return PromotionResult(version, old.root, may_have_lost)
+
+
+def _is_interrupted(target: Store, mirror_file: MirrorFile) -> bool:
+    """Return whether the last pass was interrupted between the copy of a checkpoint and its end."""
+    newest = checkpoint.read_newest_listed(target)
+    return newest is not None and newest.version > mirror_file.version
 
 
 def _close_old_root(

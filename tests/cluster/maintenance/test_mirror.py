@@ -96,6 +96,31 @@ def test_a_mirror_continues_after_removed_commits(tmp_path: Path) -> None:
     assert values(open_cluster(target.root)) == replicas.sent[0]
 
 
+def test_a_promotion_finishes_an_interrupted_pass_before_it_judges_the_mirror(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    replicas, target = with_mirror(tmp_path)
+    replicas.produce(3)
+    replicas.cluster.log.write_checkpoint()
+    boundary = replicas.cluster.state.version
+    replicas.produce(2)
+    root = open_store(root_of(replicas))
+    write_boundary(root, Boundary(boundary=boundary))
+    for version in range(boundary + 1):
+        root.delete(commit_key(version))
+
+    def interrupt(step: int, call: Call) -> None:
+        if call.operation == "put_if_absent":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        mirror(root, FaultyStore(target, before=interrupt))
+    promoted = promote(target.root, root.root)
+    assert not promoted.may_have_lost
+    assert values(open_cluster(target.root)) == replicas.sent[0]
+    assert "are lost" not in caplog.text
+
+
 def test_a_checkpoint_that_is_written_while_the_log_is_mirrored_is_not_beyond_the_mirrors_end(tmp_path: Path) -> None:
     replicas, target = with_mirror(tmp_path)
     replicas.produce(2)
