@@ -381,8 +381,8 @@ def create_cluster(
 
 
 def _check_still_no_location(store: Store, cluster_id: str) -> None:
-    """Take this new cluster back if a disk was mounted at its root after the first look: it is in a broker's location.
-    A cluster that was there before, as in the folder of a root that was replaced, stays."""
+    """Remove this new cluster if a broker's disk was mounted at its root after the first check, and raise. An older
+    cluster stays: the folder of a replaced root is a location, too."""
     try:
         check_no_location(store)
     except DuplicateBrokerRegistrationError:

@@ -189,8 +189,7 @@ class GroupMember:
 
     @property
     def _joined(self) -> bool:
-        """Whether it has joined under its id: the heartbeats' thread may leave, and take the id back, as ``join``
-        ends."""
+        """Whether it has joined under its current id: the heartbeat thread may clear that while ``join`` returns."""
         return bool(self._joined_as) and self._joined_as == self._member_id
 
     @property

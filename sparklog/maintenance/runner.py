@@ -164,8 +164,8 @@ def _shut_down(executor: ProcessPoolExecutor, finished: bool) -> None:
 
 
 def _follow_parent() -> None:
-    """Ignore SIGINT: Ctrl-C in a terminal reaches every process of the group, and the parent decides what to do. End
-    with it: one that is killed, as for its memory, tells its workers nothing."""
+    """Ignore SIGINT, which Ctrl-C sends to the whole process group: the parent decides what to do. End with the parent:
+    one that is killed, as by the OOM killer, does not stop its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

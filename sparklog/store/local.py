@@ -142,7 +142,7 @@ class LocalStore(Store):
         try:
             os.rename(temporary, path)
         except OSError as error:
-            translated = _translate_naming(error, "write", temporary, path)
+            translated = _translate_publish_error(error, "write", temporary, path)
             _remove_quietly(temporary)
             raise translated from error
         _sync_folder_of(path)
@@ -358,7 +358,7 @@ class LocalOutputFile(StreamedFile):
                 self._required.check(self._path, "written")
             os.rename(self._temporary, self._path)
         except OSError as error:
-            raise _translate_naming(error, "write", self._temporary, self._path) from error
+            raise _translate_publish_error(error, "write", self._temporary, self._path) from error
         self._open = False
         with suppress(OSError):  # all is synced, and the descriptor is freed in any case
             os.close(self._file)
@@ -394,26 +394,26 @@ class LocalOutputFile(StreamedFile):
 class _BackgroundSync:
     """One fdatasync in a thread. The system reports a failure only once, so the error is kept for ``close``.
 
-    Where memory is exhausted, a thread may end before it has begun, and ``Thread.start`` would wait for it for ever: so
-    it is started without that, and what it has not begun is done by ``wait``."""
+    Out of memory, a new thread may die before it runs, and ``Thread.start`` would wait for it forever. So the thread is
+    started without waiting, and ``wait`` runs a sync that no thread has claimed."""
 
     def __init__(self, file: int, error: OSError | None) -> None:
         self.error = error
         self._file = file
         self._is_synced = False
-        self._syncs: dict[str, str] = {}
-        """By "in": who syncs, the thread or the caller of ``wait``; whoever is first."""
-        self._runs = _thread.allocate_lock()
-        self._runs.acquire()  # until the thread has ended
+        self._claim: dict[str, str] = {}
+        """Who runs the sync, "thread" or "caller": the first to set "by". Setting it again changes nothing."""
+        self._running = _thread.allocate_lock()
+        self._running.acquire()  # released when the thread ends
         with suppress(RuntimeError, MemoryError):  # no thread: none is left, or the interpreter exits
             _thread.start_new_thread(self._run, ())
 
     def _run(self) -> None:
-        if self._syncs.setdefault("in", "thread") == "thread":
+        if self._claim.setdefault("by", "thread") == "thread":
             try:
                 self._sync()
             finally:
-                self._runs.release()
+                self._running.release()
 
     def _sync(self) -> None:
         try:
@@ -423,11 +423,11 @@ class _BackgroundSync:
             self.error = error
 
     def done(self) -> bool:
-        return not self._runs.locked()
+        return not self._running.locked()
 
     def wait(self) -> None:
-        if self._syncs.setdefault("in", "caller") == "thread":
-            with self._runs:
+        if self._claim.setdefault("by", "caller") == "thread":
+            with self._running:
                 pass
         if self.error is None and not self._is_synced:
             self._sync()
@@ -513,8 +513,8 @@ def _write_fully(file: int, view: memoryview) -> None:
             written += os.write(file, view[written:])
 
 
-def _translate_naming(error: OSError, action: str, temporary: str, path: str) -> StorageError:
-    """Translate the error of giving a temporary file its name."""
+def _translate_publish_error(error: OSError, action: str, temporary: str, path: str) -> StorageError:
+    """Return the error to raise if a temporary file cannot be renamed or linked to ``path``."""
     if isinstance(error, FileNotFoundError) and not os.path.lexists(temporary):
         return StorageError(
             f"{temporary} was deleted while it was written: by hand, or by a vacuum whose age limit is shorter than "
@@ -537,7 +537,7 @@ def _link(temporary: str, path: str) -> None:
                 "its name is free; use a file system that has them (ext4, xfs, btrfs, NFS), or S3, GCS, ABFS or HDFS",
                 path=path,
             ) from error
-        translated = _translate_naming(error, "create", temporary, path)
+        translated = _translate_publish_error(error, "create", temporary, path)
         other = kind_of_other(path) if isinstance(translated, ObjectExistsError) else ""
         if other:  # not from an earlier attempt, which links a file
             translated = StorageError(

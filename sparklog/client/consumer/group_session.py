@@ -527,8 +527,8 @@ class GroupSession:
         }
 
     def _prepare_changed(self, partitions: frozenset[TopicPartition] | None = None) -> GroupCommit:
-        """Return a commit of changed positions that the program did not ask for. A topic that is deleted before it is
-        decided must not keep it from the others: nobody would commit them again."""
+        """Return an automatic commit of changed positions. It leaves out topics that are deleted before it is decided,
+        instead of failing: the other offsets would not be committed again."""
         return msgspec.structs.replace(self.prepare(self.changed_offsets(partitions)), leaves_out_deleted=True)
 
     def prepare(self, offsets: Offsets) -> GroupCommit:

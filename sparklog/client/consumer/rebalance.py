@@ -36,7 +36,7 @@ class Step(Enum):
     """The listener is told what is revoked, and may commit; then the last offsets are known."""
     DROP_REVOKED = 4
     FINISH_COMMITS = 5
-    """What was begun to commit, by the listener or since, has ended: reading resumes there."""
+    """Asynchronous commits, as of the listener, have completed: reading resumes at their offsets."""
     ACKNOWLEDGE = 6
     """The last offsets are committed, and others get the partitions."""
     ASSIGN = 7

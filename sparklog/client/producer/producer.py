@@ -423,7 +423,7 @@ class Producer(Shown):
     def begin_transaction(self) -> None:
         """Begin a transaction: records sent from now on are part of it. Raises InvalidTxnStateError."""
         transactions = self._transactional()
-        self._topics.check_known()  # keys of the last transaction may have been routed by an older number of partitions
+        self._topics.check_known()  # else keys are routed by the partition count of the last drain
         transactions.begin()
 
     def send_offsets_to_transaction(self, offsets: Mapping[Any, Any], group_metadata: Any) -> None:

@@ -187,7 +187,7 @@ class Topics:
         return metadata is not None and self._clock.monotonic() - metadata.checked_at > self._config.metadata_max_age
 
     def check_known(self) -> None:
-        """Take over what the coordinator has read of the topics since. Sends no request."""
+        """Update all topics from the coordinator's state. Sends no request."""
         for topic in [*self.cache]:
             if not self.is_old(topic):
                 self.check(topic)

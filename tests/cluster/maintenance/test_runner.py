@@ -130,7 +130,7 @@ if __name__ == "__main__":
 
 
 def is_running(process: Path) -> bool:
-    """Whether a process exists that somebody has not only to take note of."""
+    """Whether a process is alive, and not a zombie."""
     try:
         return process.joinpath("stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
