@@ -96,13 +96,14 @@ def test_a_server_leaves_the_machine_as_it_found_it(
 @pytest.mark.skipif(not may_mount(), reason="without root it would change the real machine")
 def test_what_a_program_leaves_is_found(layers: Layers) -> None:
     """A process without a parent, a new folder, and files: a new, a changed and a removed one."""
-    change = "sleep 600 & mkdir /var/left /tmp/kept-in-no-layer; touch /tmp/left; echo >> /etc/hosts; rm /etc/passwd"
-    program = ["sh", "-c", f'{change}; rmdir /tmp/kept-in-no-layer; exec "$@"', "sh"]
+    spare = next(folder for folder in map(Path, ("/tmp", "/opt")) if folder in layers.covered)  # a clone may be in /tmp
+    change = f"sleep 600 & mkdir /var/left {spare}/removed; touch {spare}/left; echo >> /etc/hosts; rm /etc/passwd"
+    program = ["sh", "-c", f'{change}; rmdir {spare}/removed; exec "$@"', "sh"]
     found = sorted(left_behind(layers, program, "true", killed=False, seconds=1))
     (process, *written) = found
     os.kill(int(process.split()[1].rstrip(":")), signal.SIGKILL)
     assert process.endswith("new, 'sleep 600'")
-    assert written == [f"written: {path}" for path in ("/etc/hosts", "/etc/passwd", "/tmp/left", "/var/left")]
+    assert written == [f"written: {path}" for path in ("/etc/hosts", "/etc/passwd", f"{spare}/left", "/var/left")]
 
 
 def prepare(command: Sequence[str]) -> None:

@@ -41,14 +41,15 @@ class Layers:
         self._home = home
         folders = [*FOLDERS, HOME]
         self.listed = [SHARED_MEMORY, *(each for each in folders if not _can_cover(each))]
-        self._covered = [each for each in folders if each not in self.listed]
+        self.covered = [each for each in folders if each not in self.listed]
+        """All but a folder that has the checkout in it."""
 
     def command(self, command: Sequence[str]) -> list[str]:
         """The command that runs this one below the overlays; its process is the same one."""
-        if not self._covered:
+        if not self.covered:
             return [*command]
         arguments = []
-        for folder in self._covered:
+        for folder in self.covered:
             upper, work = self._upper(folder), self._home / "work" / _flat(folder)
             for made in (upper, work):
                 made.mkdir(parents=True)
@@ -59,7 +60,7 @@ class Layers:
 
     def written(self) -> Iterator[str]:
         """Yield the path of each file that is new, changed or removed, and of each new folder."""
-        for folder in self._covered:
+        for folder in self.covered:
             upper = self._upper(folder)
             for place, folders, files in os.walk(upper):
                 new = [name for name in folders if not _original(upper, place, name, folder).is_dir()]
