@@ -250,8 +250,10 @@ class TakenOver(NamedTuple):
 def take_over(coordinator: Coordinator, force: bool = False) -> TakenOver:
     """Make this root the owner of all locations of its brokers, in the next epoch.
 
-    Its last step is a commit that fences all files begun before it, since another root may have deleted some of them.
-    A process that closes a root reads that root's epoch first: from this commit on, none of a lower epoch closes it.
+    Before and after the locations are claimed, it commits that all files begun so far are fenced, since another root
+    may have deleted some of them: afterwards for those begun meanwhile, before for the case that this process is
+    stopped between the two. A process that closes a root reads that root's epoch first: from the commit after the epoch
+    on, none of a lower epoch closes it.
 
     Raises PolicyViolationError if the present owner of a location is another root that answers, unless ``force``d;
     ClusterMovedError if this root is closed, also meanwhile; and StorageError if it does not answer.
@@ -273,8 +275,10 @@ def take_over(coordinator: Coordinator, force: bool = False) -> TakenOver:
                 "the other's files. Stop everything that uses it and rename it, or give --force (force=True)",
                 path=address,
             )
+    coordinator.submit(_fence_all_writers)
     epoch = next_epoch(own.epoch, *epochs)
     write_epoch(coordinator.store, epoch)
+    coordinator.submit(_fence_all_writers)
     unreached: dict[int, str] = {}
     for broker, registered in sorted(state.brokers.items()):
         if registered.url:

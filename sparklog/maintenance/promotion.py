@@ -393,9 +393,12 @@ def _finish_promotion(
             f"nothing was promoted: {target.root} was closed for {state.moved_to}, which is the root of the cluster",
             path=target.root,
         )
-    refusal = _look_at_owners(target, old, storage_options, clock, ids, force).refusal
-    if refusal is not None:
-        raise refusal
+    owned = _look_at_owners(target, old, storage_options, clock, ids, force)
+    if owned.refusal is not None:
+        if owned.in_use not in (old.root, address_of(old)) or not _is_closed_for(old, target, clock, ids):
+            raise owned.refusal
+        # a take-over of the old root was begun, and did not end before that was closed
+        _claim(target, state, _look_at_locations(state, old, storage_options), read_root(old).epoch)
     may_have_lost = False
     if mirror_file is not None:
         if force:  # the next epoch, after one that the old root may have
@@ -501,6 +504,13 @@ def _move_to_new_root(
         )
     target.delete(MIRROR_KEY)
     return version
+
+
+def _is_closed_for(old: Store, target: Store, clock: Clock, ids: Ids) -> bool:
+    """Whether the old root was closed for the target, which is final. False if it does not answer."""
+    with suppress(SparklogError):
+        return CommitLog(old, clock, ids, moved=True).refresh().moved_to == target.root
+    return False
 
 
 def _is_complete(target: Store) -> bool:
