@@ -42,8 +42,8 @@ class BatchSources(NamedTuple):
     """Digests of which records a micro-batch reads, empty where that is not known (``stream.checkpoint``).
 
     ``ends`` is of the offsets at which it ends in all of its sources. ``ranges`` is of those at which it begins, too:
-    with an equal one it reads the same records. It is empty for the first batch, whose start is stored nowhere, and if a
-    source's offsets mean nothing outside of this checkpoint, as those of Spark's sources of files and of rates.
+    with an equal one it reads the same records. It is empty for the first batch, whose start is stored nowhere, and if
+    a source's offsets mean nothing outside of this checkpoint, as those of Spark's sources of files and of rates.
     """
 
     ends: str = ""

@@ -64,8 +64,8 @@ def remove_checkpoints(store: Store, clock: ManualClock) -> object:
 class Restored:
     """A root with checkpoints and old commits, and a copy of it from before.
 
-    ``has_checkpoint``: the copy begins with a checkpoint, since the commits before it are removed. ``has_newest``: it has
-    the checkpoint for which commits are about to be removed, too. New clients append ``new`` records.
+    ``has_checkpoint``: the copy begins with a checkpoint, since the commits before it are removed. ``has_newest``: it
+    has the checkpoint for which commits are about to be removed, too. New clients append ``new`` records.
     """
 
     def __init__(self, has_checkpoint: bool, has_newest: bool = False, new: int = 3) -> None:
