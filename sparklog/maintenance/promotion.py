@@ -26,8 +26,10 @@ from typing import NamedTuple
 
 from sparklog import limits
 from sparklog.clock import Clock, SystemClock
+from sparklog.coordinator import open_cluster
 from sparklog.coordinator.closed_root import ROOT_BROKER, close_root, is_superseded, move_root, open_root
 from sparklog.coordinator.health import check_identity
+from sparklog.coordinator.verified_replicas import verify_replicas
 from sparklog.errors import (
     ClusterAlreadyExistsError,
     ClusterMovedError,
@@ -94,7 +96,9 @@ def promote(
             path=old.root,
         )
     if mirror_file is None or is_cluster_root(target):
-        return _finish_promotion(target, old, mirror_file, storage_options, force, clock, ids)
+        result = _finish_promotion(target, old, mirror_file, storage_options, force, clock, ids)
+        _verify_replicas(target, storage_options, clock, ids)
+        return result
     if _is_interrupted(target, mirror_file):  # else its log is reported as damaged: its end is not copied yet
         with suppress(SparklogError):
             mirror(old, target, clock)
@@ -105,7 +109,16 @@ def promote(
     settle_boundary(target)
     claim_locations(new_root, old, replaced_epoch, storage_options, clock, ids)
     version = _move_to_new_root(target, old, mirror_file.cluster_id, storage_options, clock, ids)
+    _verify_replicas(target, storage_options, clock, ids)
     return PromotionResult(version, old.root, may_have_lost)
+
+
+def _verify_replicas(target: Store, storage_options: Mapping[str, object] | None, clock: Clock, ids: Ids) -> None:
+    """Let replicas that lack files leave the ISR. The cluster is promoted whether or not that succeeds."""
+    try:
+        verify_replicas(open_cluster(target, storage_options, clock, ids))
+    except SparklogError as error:
+        logger.warning("it was not verified that the replicas in sync have all files: %s; run `sparklog fsck`", error)
 
 
 def _is_interrupted(target: Store, mirror_file: MirrorFile) -> bool:

@@ -17,7 +17,7 @@ from functools import partial
 from sparklog.client.producer.batch_files import PartitionRun, write_files
 from sparklog.coordinator import create_cluster
 from sparklog.coordinator.brokers import add_broker, cordon_broker, move_broker, remove_broker, replace_location
-from sparklog.coordinator.ownership import take_over
+from sparklog.coordinator.take_over import take_over
 from sparklog.coordinator.unclean_election import UncleanSearch
 from sparklog.ids import SeededIds
 from sparklog.maintenance.gc.vacuum import vacuum

@@ -15,7 +15,7 @@ from sparklog.client.producer.producer import Producer
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.controller import Controller
-from sparklog.coordinator.ownership import take_over
+from sparklog.coordinator.take_over import take_over
 from sparklog.errors import (
     ClusterAlreadyExistsError,
     ClusterMovedError,

@@ -12,7 +12,8 @@ from sparklog.clock import SystemClock
 from sparklog.coordinator import open_cluster
 from sparklog.coordinator.closed_root import close_root, move_root
 from sparklog.coordinator.controller import Controller
-from sparklog.coordinator.ownership import check_owned, take_over
+from sparklog.coordinator.ownership import check_owned
+from sparklog.coordinator.take_over import take_over
 from sparklog.errors import (
     BrokerNotAvailableError,
     ClusterMovedError,
