@@ -150,6 +150,13 @@ MAX_STORED_FILES = 2**40
 MAX_STORED_TEXT_LENGTH = 65_536
 """characters of an informational text in a commit, such as a client id, a host or a reason."""
 
+STATED_COLUMNS = 32
+"""typed columns of which a history file's statistics are kept, as by Delta; lists, maps and structs have none."""
+
+MAX_STATED_NAMES = 13_000
+"""characters of the names of so many typed columns, as JSON: a commit states each three times, with texts of up to 65
+characters of six each, within ``MAX_STORED_TEXT_LENGTH``."""
+
 MAX_CLIENT_ID_LENGTH = 249
 """characters of a client.id or group.instance.id: they are printed in tables and kept in commits."""
 
