@@ -361,6 +361,7 @@ def _promote(world: World, url: str, force: bool) -> None:
     if force:
         world.truth.force(url)
     promote(url, ROOT, None, force, simulation.clock, simulation.ids())
+    world.truth.verified(world.home(url))
 
 
 def force_promotion(world: World) -> None:
@@ -376,6 +377,7 @@ def force_promotion(world: World) -> None:
         with failing(world, "force"):
             world.life.unreachable = set() if unmounted else {ROOT}
             promote(M1, ROOT, None, True, world.simulation.clock, world.simulation.ids())
+            world.truth.verified(world.home(M1))
             done = True
         world.life.unreachable = set()
         if done:
@@ -410,7 +412,12 @@ def restore_root(world: World) -> None:
     world.counts["restored"] += 1
     if world.random.random() < 0.7:
         world.pause(world.random.choice((1, 100, 600)))
-        repeat(world, "take over", lambda: take_over(world.open_at(ROOT)))
+        repeat(world, "take over", lambda: _take_over(world, False))
+
+
+def _take_over(world: World, force: bool) -> None:
+    take_over(world.open_at(ROOT), force)
+    world.truth.verified(world.home(ROOT))
 
 
 def continue_at_root(world: World) -> None:
@@ -421,7 +428,7 @@ def continue_at_root(world: World) -> None:
 
     def continue_there() -> None:
         world.truth.continuing = world.home(ROOT)
-        take_over(world.open_at(ROOT), force=True)
+        _take_over(world, True)
         if world.truth.is_newest_epoch(world.home(ROOT)):  # else a promotion was forced while the command hung
             world.truth.continued(world.home(ROOT))
 

@@ -289,7 +289,9 @@ class Truth:
         elif unexcused:
             self.find(LACKS, f"{where} is not at {unexcused} of {list(isr)}")
         elif len(lacking) == len(isr):
-            self.given_up.add(path)
+            for segment in root.newest.live[partition]:
+                if segment.path == path:
+                    self.given_up |= {path} | _paths_in(root.newest, partition, segment)
 
     def deleted(self, disk: Disk, key: str) -> None:
         """Check that no root in force needs what was deleted."""
@@ -427,6 +429,20 @@ class Truth:
                 for home in self.home.values():
                     gone = map(log_path_of, home.deleted.difference(home.space.objects))
                     home.emptied |= {path for path in gone if begun_at(path) <= newest.state.version}
+                self._check_holders(root, set())
+
+    def verified(self, disk: Disk) -> None:
+        """Take note that a root has verified its replicas, after it took locations over: where one of those in sync has
+        a file, all of them have it from now on."""
+        for root in self.roots:
+            if root.disk is disk and root.in_force:
+                for partition, segments in root.newest.live.items():
+                    isr = root.newest.state.partition(*partition).isr
+                    homes = [home for broker in isr if (home := self._home(root, broker)) is not None]
+                    for segment in segments:
+                        if any(home.has(segment.path) for home in homes):
+                            self.excused -= {(home.name, segment.path) for home in homes}
+                self.seen["verified"] += 1
                 self._check_holders(root, set())
 
     def emptied(self, disk: Disk) -> None:

@@ -220,6 +220,7 @@ def test_the_longest_statistics_fit_in_a_commit() -> None:
     """Of a schema that was accepted (``config.topic_configs``)."""
     length = MAX_STATED_NAMES // STATED_COLUMNS - len('""')
     names = [f"{number:0{length}}" for number in range(STATED_COLUMNS)]
-    stats = TypedStats(*(dict.fromkeys(names, "\x01" * 65) for _ in range(2)), dict.fromkeys(names, 2**63))
+    bounds = dict.fromkeys(names, "\x01" * 65)
+    stats = TypedStats(bounds, bounds, dict.fromkeys(names, 2**63))
     text = encode_stats(2**63, (2**63 - 2, 2**63 - 1), (1, 2**53), dict.fromkeys(("key", "value"), 2**63), stats)
     assert len(text) <= MAX_STORED_TEXT_LENGTH
