@@ -21,6 +21,9 @@ MAX_CLUSTER_FILE_BYTES = 64 * 1024
 RESERVE_BYTES = 512 * 1024
 """bytes that a root on a disk keeps for the commands that free space: a listing of 10,000 files, and some commits."""
 
+RESERVE_FILES = 8
+"""files that a root on a disk keeps for them: a listing, some commits, and the temporary files of these."""
+
 MAX_LOCATIONS_FILE_BYTES = 64 * 1024
 """bytes of locations.json, which is read where a broker is not at the root."""
 
