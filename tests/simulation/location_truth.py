@@ -22,7 +22,7 @@ from sparklog.client.reader import LogReader
 from sparklog.coordinator import Coordinator
 from sparklog.errors import SparklogError
 from sparklog.log.layout import CLUSTER_KEY, COMMITS, commit_version, read_certain_boundary, read_cluster_file
-from sparklog.log.owner_files import EPOCHS, OWNERS, read_root
+from sparklog.log.owner_files import OWNERS, read_root
 from sparklog.protocol.commit_bytes import decode_commit, stored_digest
 from sparklog.protocol.commits import Append, Commit, DeleteTopic, MoveCluster, ReplaceSegments, commit_key
 from sparklog.protocol.file_names import begun_at, index_path, is_data_file, log_path_of
@@ -106,8 +106,6 @@ class Disk(MemoryStore):
                 self.truth.follow(self)
             elif key == CLUSTER_KEY:
                 self.truth.became_root(self)
-            elif key.startswith(EPOCHS) and self.truth.continuing is self and self.truth.is_newest_epoch(self):
-                self.truth.continued(self)
 
     def delete(self, key: str) -> None:
         existed = key in self.space.objects
@@ -227,6 +225,9 @@ class Truth:
             known = self._versions[digest] = _make_version(before, state, commit)
             self.seen.update(type(action).__name__ for action in commit.actions)
         root.newest = known
+        is_open = self.continuing is root.disk and not root.in_force and not known.state.moved_to
+        if is_open and self.is_newest_epoch(root.disk):  # whoever closes it looks at its epoch again after any commit
+            self.continued(root.disk)
         if root.in_force:
             self._check_commit(root, before, commit)
         elif known.appends:
@@ -370,8 +371,8 @@ class Truth:
 
     def continued(self, disk: Disk) -> None:
         """Take note that a root took over again, whose forced promotion was given up: what the new one accepts, if it
-        became a root at all, is lost. It has taken over once it has an epoch, whatever its operator's command waits
-        for."""
+        became a root at all, is lost. It has taken over once it has an epoch and a commit after that, whatever its
+        operator's command waits for."""
         root = next(root for root in self.roots if root.disk is disk)
         self.seen["continued"] += 1
         self.forcing.clear()
