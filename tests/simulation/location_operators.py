@@ -429,8 +429,6 @@ def continue_at_root(world: World) -> None:
     def continue_there() -> None:
         world.truth.continuing = world.home(ROOT)
         _take_over(world, True)
-        if world.truth.is_newest_epoch(world.home(ROOT)):  # else a promotion was forced while the command hung
-            world.truth.continued(world.home(ROOT))
 
     repeat(world, "continue", continue_there)
 

@@ -181,6 +181,7 @@ class Truth:
         self.continuing: Disk | None = None
         """The root that an operator continues."""
         self.seen: Counter[str] = Counter()
+        self._continued_epoch = 0
         self._versions: dict[str, Version] = {}
         self._seen_findings: set[tuple[str, str]] = set()
 
@@ -225,9 +226,8 @@ class Truth:
             known = self._versions[digest] = _make_version(before, state, commit)
             self.seen.update(type(action).__name__ for action in commit.actions)
         root.newest = known
-        is_open = self.continuing is root.disk and not root.in_force and not known.state.moved_to
-        if is_open and self.is_newest_epoch(root.disk):  # whoever closes it looks at its epoch again after any commit
-            self.continued(root.disk)
+        if self.continuing is root.disk and not known.state.moved_to:
+            self._look_whether_continued(root)
         if root.in_force:
             self._check_commit(root, before, commit)
         elif known.appends:
@@ -237,6 +237,13 @@ class Truth:
             else:
                 self.find(TWO_ROOTS, f"{root.disk}, whose cluster has moved, accepted version {version}")
         return True
+
+    def _look_whether_continued(self, root: Root) -> None:
+        """Whoever closes a root looks at its epoch again after any commit: the first one after an epoch decides."""
+        epoch = read_root(root.disk).epoch
+        if epoch > self._continued_epoch and self.is_newest_epoch(root.disk):
+            self._continued_epoch = epoch
+            self.continued(root.disk)
 
     def _check_commit(self, root: Root, before: Version, commit: Commit) -> None:
         for action in commit.actions:
@@ -339,14 +346,15 @@ class Truth:
         if read_cluster_file(disk).cluster_id != cluster_id or not former:
             return
         old = former[-1]
-        if old.continues and not old.newest.state.moved_to:  # it goes on until it looks at who owns the locations
+        is_late = read_root(disk).epoch <= read_root(old.disk).epoch  # else it was begun after the take-over
+        if old.continues and is_late and not old.newest.state.moved_to:  # until it looks at who owns the locations
             root = Root(disk, newest, old.data_disk)
             self.roots.append(root)
             self._give_up(root, old)
             return self.follow(disk)
         addresses = [address for address, home in self.home.items() if home is disk]
         moved_to = old.newest.state.moved_to
-        forced = bool(self.forcing.intersection(addresses))
+        forced = bool(self.forcing.intersection(addresses)) or old.continues  # its take-over has ended all others
         if moved_to and moved_to not in addresses:
             self.find(TWO_ROOTS, f"{disk} was promoted, and {old.disk} has moved to {moved_to}")
         elif len(self.roots) > 1 and old.disk is not self.roots[0].disk:
