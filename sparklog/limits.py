@@ -21,6 +21,9 @@ MAX_CLUSTER_FILE_BYTES = 64 * 1024
 RESERVE_BYTES = 512 * 1024
 """bytes that a root on a disk keeps for the commands that free space: a listing of 10,000 files, and some commits."""
 
+RESERVE_FILES = 8
+"""files that a root on a disk keeps for them: a listing, some commits, and the temporary files of these."""
+
 MAX_LOCATIONS_FILE_BYTES = 64 * 1024
 """bytes of locations.json, which is read where a broker is not at the root."""
 
@@ -149,6 +152,13 @@ MAX_STORED_FILES = 2**40
 
 MAX_STORED_TEXT_LENGTH = 65_536
 """characters of an informational text in a commit, such as a client id, a host or a reason."""
+
+STATED_COLUMNS = 32
+"""typed columns of which a history file's statistics are kept, as by Delta; lists, maps and structs have none."""
+
+MAX_STATED_NAMES = 13_000
+"""characters of the names of so many typed columns, as JSON: a commit states each three times, with texts of up to 65
+characters of six each, within ``MAX_STORED_TEXT_LENGTH``."""
 
 MAX_CLIENT_ID_LENGTH = 249
 """characters of a client.id or group.instance.id: they are printed in tables and kept in commits."""

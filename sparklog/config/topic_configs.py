@@ -10,6 +10,7 @@ like the others. Not for: cluster-level settings (``cluster_configs``).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -503,6 +504,14 @@ def _check_schemas(config: TopicConfig) -> None:
     if clash is not None:
         name = f"{clash.part}.schema"
         raise InvalidConfigurationError(f"{name} cannot be read into columns: {clash.reason}; rename it.", config=name)
+    names = sorted((len(json.dumps(field.name)) for field in schema.columns), reverse=True)[: limits.STATED_COLUMNS]
+    if sum(names) > limits.MAX_STATED_NAMES:
+        raise InvalidConfigurationError(
+            f"the {len(names)} longest names of the typed columns have {sum(names):,} characters together, and may "
+            f"have {limits.MAX_STATED_NAMES:,}, since a commit states them with each file of history; give the fields "
+            "shorter names.",
+            config="value.schema",
+        )
 
 
 def _check_remote(config: TopicConfig) -> None:

@@ -25,6 +25,7 @@ from sparklog.log.owner_files import read_root
 from sparklog.protocol.commits import Action, ChangeBroker, Commit, MoveCluster
 from sparklog.protocol.decide.brokers import online_brokers
 from sparklog.protocol.decide.elections import find_changes
+from sparklog.protocol.decide.locations import lose_evidence
 from sparklog.protocol.state import State
 from sparklog.retry import commit_attempts
 from sparklog.store.base import Store
@@ -99,7 +100,8 @@ def is_superseded(root: Store, epoch: int) -> bool:
 
 def open_root(root: Store, old_root: str, clock: Clock, ids: Ids, unclaimed: Collection[int] = ()) -> int:
     """Complete the move at the new root, with the old root as broker 0; return the version. Brokers whose location is
-    ``unclaimed`` are offline from then on: nothing is written where another root may delete it."""
+    ``unclaimed`` are offline from then on: nothing is written where another root may delete it. What was seen at the
+    others before counts no more."""
 
     def settle(state: State) -> list[Action]:
         actions: list[Action] = []
@@ -112,7 +114,7 @@ def open_root(root: Store, old_root: str, clock: Clock, ids: Ids, unclaimed: Col
         if offline:
             actions += [ChangeBroker(broker=number, online=False) for number in sorted(offline)]
             actions += find_changes(state, online_brokers(state) - offline, ())
-        return actions
+        return [*actions, *lose_evidence(state)] if actions else []
 
     return _commit(CommitLog(root, clock, ids, moved=True), settle)
 

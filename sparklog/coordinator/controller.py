@@ -96,6 +96,7 @@ class Controller:
         self._beat = 0
         self._renew_at = -math.inf
         self._checks = 0
+        self._root_epoch = 0
         self._watch = LeaseWatch(coordinator.store, self._clock)
         self._balanced_at = self._clock.monotonic()
         self._renewed_at: dict[int, float] = {}
@@ -183,6 +184,7 @@ class Controller:
 
     def _check_all(self) -> Pass:
         epoch = self.epoch
+        self._root_epoch = read_root(self.coordinator.store).epoch
         try:
             findings = [self._check(broker) for broker in self._locations()]
             elected = self._conclude(findings)
@@ -204,7 +206,7 @@ class Controller:
 
     def _next_check(self) -> LatestCheck:
         self._checks += 1
-        return LatestCheck(self.epoch, self._checks, self._clock.now_ms())
+        return LatestCheck(self.epoch, self._checks, self._clock.now_ms(), self._root_epoch)
 
     def _check(self, broker: int) -> Finding:
         """Check a location, unless another controller was elected while this one was suspended: its check would be

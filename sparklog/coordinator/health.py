@@ -79,14 +79,18 @@ def _examine(store: Store, cluster_id: str, broker: int, check: LatestCheck, not
         return Finding(
             broker,
             Health.WENT_BACK,
-            f"{store.root} went back: its latest check is number {stored.check} of controller epoch "
-            f"{stored.controller_epoch}, but number {noted.check} of epoch {noted.controller_epoch} was stored there; "
-            "files written in between are missing",
+            f"{store.root} went back: its latest check is {_describe(stored)}, but {_describe(noted)} was stored "
+            "there; files written in between are missing",
         )
     write_check(store, CHECK_KEY, check)
     if read_check(store, CHECK_KEY) != check:
         return Finding(broker, Health.FAILED, f"{store.root} does not return what was written to it")
     return Finding(broker, Health.OK)
+
+
+def _describe(check: LatestCheck) -> str:
+    root = f" and root epoch {check.root_epoch}" if check.root_epoch else ""
+    return f"number {check.check} of controller epoch {check.controller_epoch}{root}"
 
 
 def check_identity(store: Store, cluster_id: str, broker: int, url: str = "elsewhere") -> None:

@@ -2,7 +2,6 @@
 
     check_owned(coordinator, broker)     before each batch of deletions
     check_all_owned(coordinator)         before a run that deletes: a copy of a root deletes nothing anywhere
-    take_over(coordinator)               an operator's word that this root is the cluster's
 
 A location is checked in three steps: it is the registered one by the content of ``broker.json``; the root recorded
 there is this one (``protocol.decide.ownership``); and the log has the commit recorded there. The first check claims a
@@ -10,19 +9,19 @@ location that has no record; maintenance renews the record, so that it names a c
 
 Rules: a location that does not answer is skipped by ``check_all_owned``: nothing is deleted there. Between a check and
 the deletions that it precedes a process may be stopped; a batch is small, and names of files are not used again.
-Not for: writers, which are fenced by the controller's checks, and by the store's guard where that costs no request.
+Not for: taking locations over (``take_over``); writers, which are fenced by the controller's checks, and by the store's
+guard where that costs no request.
 """
 
 from __future__ import annotations
 
 import logging
 import shlex
-from contextlib import suppress
 from typing import NamedTuple
 
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.health import check_identity
-from sparklog.errors import BrokerNotAvailableError, PolicyViolationError, SparklogError
+from sparklog.errors import BrokerNotAvailableError, SparklogError
 from sparklog.log.commits.replaced_root import read_log_end
 from sparklog.log.layout import read_cluster_file
 from sparklog.log.owner_files import (
@@ -31,11 +30,8 @@ from sparklog.log.owner_files import (
     read_note,
     read_owner,
     read_root,
-    write_epoch,
     write_owner,
 )
-from sparklog.protocol.commits import FenceWriters
-from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.ownership import (
     OwnerRecord,
     Ownership,
@@ -43,7 +39,6 @@ from sparklog.protocol.decide.ownership import (
     RootIdentity,
     is_another_roots,
     judge,
-    next_epoch,
 )
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
@@ -152,7 +147,7 @@ def _judge(coordinator: Coordinator, own: RootIdentity, record: OwnerRecord | No
         recorded = _find_recorded(coordinator, record)
     ownership = judge(own, record, noted, recorded)
     if ownership is Ownership.ANOTHER_ADDRESS and record is not None:
-        is_copy = _is_in_use(coordinator, record.root, coordinator.state.cluster_id)
+        is_copy = is_in_use(coordinator, record.root, coordinator.state.cluster_id)
         return Ownership.ANOTHER_ROOT if is_copy else ownership
     return ownership
 
@@ -236,61 +231,7 @@ def own_again(coordinator: Coordinator, broker: int) -> None:
         _claim(coordinator, own, store, broker)
 
 
-# -- taking over
-
-
-class TakenOver(NamedTuple):
-    """The result of a take-over: the root's new epoch, and why locations could not be reached, by broker; those are
-    taken over when they answer."""
-
-    epoch: int
-    unreached: dict[int, str]
-
-
-def take_over(coordinator: Coordinator, force: bool = False) -> TakenOver:
-    """Make this root the owner of all locations of its brokers, in the next epoch.
-
-    Its last step is a commit that fences all files begun before it, since another root may have deleted some of them.
-    A process that closes a root reads that root's epoch first: from this commit on, none of a lower epoch closes it.
-
-    Raises PolicyViolationError if the present owner of a location is another root that answers, unless ``force``d;
-    ClusterMovedError if this root is closed, also meanwhile; and StorageError if it does not answer.
-    """
-    state = coordinator.refresh()
-    own, epochs, owners = read_root(coordinator.store), [0], set[str]()
-    for broker, registered in state.brokers.items():
-        with suppress(SparklogError):
-            store = coordinator.brokers.store_of(state, broker)
-            check_identity(store, state.cluster_id, broker, registered.url)
-            record = read_owner(store, state.cluster_id)
-            if record is not None:
-                epochs.append(record.epoch)
-                owners.add(record.root)
-    for address in sorted(owners - {own.address}):
-        if not force and _is_in_use(coordinator, address, state.cluster_id):
-            raise PolicyViolationError(
-                f"{address} is a root of this cluster, answers, and owns locations of {own.address}; both would delete "
-                "the other's files. Stop everything that uses it and rename it, or give --force (force=True)",
-                path=address,
-            )
-    epoch = next_epoch(own.epoch, *epochs)
-    write_epoch(coordinator.store, epoch)
-    unreached: dict[int, str] = {}
-    for broker, registered in sorted(state.brokers.items()):
-        if registered.url:
-            try:
-                check_owned(coordinator, broker, state)
-            except SparklogError as error:
-                unreached[broker] = error.message
-    coordinator.submit(_fence_all_writers)
-    return TakenOver(epoch, unreached)
-
-
-def _fence_all_writers(state: State) -> Decision[None]:
-    return Decision([FenceWriters(version=state.version)], None)
-
-
-def _is_in_use(coordinator: Coordinator, address: str, cluster_id: str) -> bool:
+def is_in_use(coordinator: Coordinator, address: str, cluster_id: str) -> bool:
     """Return whether an address is that of another root of this cluster that has not moved."""
     try:
         store = coordinator.brokers.open_registered(0, address)

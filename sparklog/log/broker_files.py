@@ -1,7 +1,8 @@
 """Files at the root of each storage location: its identity and its latest check.
 
     broker.json          {"format":1,"cluster_id":"…","broker":1}     written once, when the location is registered
-    broker-check.json    {"controller_epoch":3,"check":17,"time_ms":…}  overwritten by every check of the location
+    broker-check.json    {"controller_epoch":3,"check":17,"time_ms":…,"root_epoch":1}
+                                                                      overwritten by every check of the location
 
 The allowed locations are stored below the cluster's root, outside of ``meta/``, so that a policy can reserve the file
 for the root's owner (see ``store.location.may_contact``)::
@@ -46,12 +47,20 @@ class Identity(msgspec.Struct, frozen=True):
     broker: int
 
 
-class LatestCheck(msgspec.Struct, frozen=True, order=True):
-    """A check of a location, ordered by controller epoch and number."""
+class LatestCheck(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A check of a location, ordered by the epochs of root and controller and its number: a root that was restored
+    elects controllers of epochs that there were before."""
 
     controller_epoch: int
     check: int
     time_ms: int = 0
+    root_epoch: int = 0
+
+    def __lt__(self, other: LatestCheck) -> bool:
+        return self._order() < other._order()
+
+    def _order(self) -> tuple[int, int, int, int]:
+        return self.root_epoch, self.controller_epoch, self.check, self.time_ms
 
 
 NEVER_CHECKED = LatestCheck(0, 0)

@@ -9,7 +9,7 @@
     meta/rollups/...                                  what old commits said, by the minute (``monitoring.rollups``)
     meta/clock                                        written to learn the storage's time; without content
     meta/fsck.json                                    the last report that was kept (``maintenance.fsck.kept_report``)
-    meta/reserve                                      space for freeing a full disk (``log.reserve``)
+    meta/reserve, meta/reserve-1, …                   space for freeing a full disk (``log.reserve``)
     meta/checkpoints/...                              states at a version (see ``checkpoint``)
     <topic>-<partition>/<20 digits>-<write id>.log    segments, each with its .index beside it
     tables/<topic>/_segments/partition=<n>/...        history segments (.parquet), each with its .parquet.index

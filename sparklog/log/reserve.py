@@ -1,13 +1,15 @@
 """The reserve of a root on a disk: some space that is kept, so that a full disk can be freed.
 
-    meta/reserve      bytes without a meaning
+    meta/reserve          bytes without a meaning
+    meta/reserve-1, …     a byte each: an inode
 
 What frees space needs some first: ``delete-records``, the deletion of a topic, a shorter ``retention.ms`` and retention
-are commits. So a root on a file system keeps a file of ``limits.RESERVE_BYTES``. If the disk is full, these operations
-delete it, and try again; the cleanup of the maintenance puts it back.
+are commits. So a root on a file system keeps ``limits.RESERVE_FILES`` files: bytes, and as many inodes, which may run
+out before. If the disk is full, these operations delete them, and try again; the cleanup of the maintenance puts them
+back.
 
-Rules: best effort; nothing depends on the file, and it may be deleted at any time. Producers, jobs that write data, and
-commands that free nothing never release it: they would only take what an operator needs. A bucket has none: what is
+Rules: best effort; nothing depends on the files, and they may be deleted at any time. Producers, jobs that write data,
+and commands that free nothing never release it: they would only take what an operator needs. A bucket has none: what is
 full there is a quota.
 """
 
@@ -26,21 +28,28 @@ from sparklog.store.base import Store
 Result = TypeVar("Result")
 
 
+def reserve_keys() -> list[str]:
+    """Return the keys of the files of the reserve."""
+    return [RESERVE_KEY, *(f"{RESERVE_KEY}-{number}" for number in range(1, limits.RESERVE_FILES))]
+
+
 def keep_reserve(store: Store) -> None:
-    """Store the reserve if the root is on a file system and has none. Best effort."""
+    """Store what the reserve lacks if the root is on a file system. Best effort."""
     if not store.is_local:
         return
     with suppress(StorageError):  # such as a full disk, or a root that others may only read
-        if not exists(store, RESERVE_KEY):
-            store.put(RESERVE_KEY, hashlib.shake_256(b"sparklog").digest(limits.RESERVE_BYTES))  # not compressible
+        for key in reserve_keys():
+            if not exists(store, key):
+                size = limits.RESERVE_BYTES if key == RESERVE_KEY else 1
+                store.put(key, hashlib.shake_256(b"sparklog").digest(size))  # not compressible
 
 
 def release_reserve(store: Store) -> bool:
     """Delete the reserve; return whether there was one. Raises StorageError."""
-    if not store.is_local or not exists(store, RESERVE_KEY):
-        return False
-    store.delete(RESERVE_KEY)
-    return True
+    kept = [key for key in reserve_keys() if exists(store, key)] if store.is_local else []
+    for key in kept:
+        store.delete(key)
+    return bool(kept)
 
 
 def with_reserve(store: Store, work: Callable[[], Result]) -> Result:

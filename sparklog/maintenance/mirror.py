@@ -58,7 +58,10 @@ from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.commits.replaced_root import holds_commit, read_log_end
 from sparklog.log.creation import create_object
 from sparklog.log.layout import (
+    COMMITS,
     MIRROR_KEY,
+    commit_version,
+    exists,
     read_boundary_file,
     read_certain_boundary,
     read_cluster_file,
@@ -129,6 +132,8 @@ def mirror(
     check_no_location(target)  # of another cluster: a mirror may become a root
     check_outside_locations(target)
     previous = _check_same_history(root, target, present, state)
+    if present >= 0 and not exists(target, commit_key(present)):  # a pass with a gap ended at its checkpoint
+        _check_no_promotion(target, present)
     mirror_epoch(root, target)
     copier = Copier(root, target)
     first = present + 1
@@ -146,9 +151,11 @@ def mirror(
     for version in range(first, state.version + 1):
         previous = copier.commit(version, previous)
         progress(version, state.version)
+    copier.check_not_promoted()
     _note_mirrored(root, target, state)
     if state.version != present:
         copier.mark(MirrorFile(FORMAT, state.cluster_id, root.root, state.version, state.timestamp_ms))
+        copier.check_not_promoted()
         _remove_old_commits(target, log.expiry_clock, state.configs)
     return MirrorResult(state.version, max(0, state.version + 1 - first), copier.size_bytes)
 
@@ -382,30 +389,26 @@ class Copier:
     def _put_commit(self, key: str, data: bytes) -> None:
         """Store a commit, but never overwrite another: the mirror may have been promoted while this process was
         paused."""
-        self._check_not_promoted()
+        self.check_not_promoted()
         if create_object(self._target, key, data, limits.MAX_COMMIT_BYTES) != data:
             path = f"{self._target.root}/{key}"
             raise CorruptMetadataError(
                 f"{path} is not the same commit as at {self._root.root}; it was not overwritten", path=path
             )
         try:
-            self._check_not_promoted()
+            self.check_not_promoted()
         except ClusterAlreadyExistsError:  # this process was suspended: no number of the new root may be taken
             self._target.delete_exactly(key, data)
             raise
         self.size_bytes += len(data)
 
-    def _check_not_promoted(self) -> None:
+    def check_not_promoted(self) -> None:
         """Refuse a commit after a gap, which the mirror's log does not lead up to, if the mirror was promoted, or its
         promotion was begun.
 
         Without a gap, the commit is the next one of the new root, or its number is taken."""
         if self.gap and (is_cluster_root(self._target) or self._is_promotion_begun()):
-            raise ClusterAlreadyExistsError(
-                f"{self._target.root} was promoted in the meantime, or its promotion was begun; mirror to another "
-                "location",
-                path=self._target.root,
-            )
+            raise _refuse_promoted(self._target)
 
     def _is_promotion_begun(self) -> bool:
         """Return whether the mirror has the commit of its promotion in the gap; others are of an interrupted pass."""
@@ -421,6 +424,26 @@ class Copier:
 
     def mark(self, file: MirrorFile) -> None:
         self._put(MIRROR_KEY, msgspec.json.encode(file) + b"\n")
+
+
+def _check_no_promotion(target: Store, before: int) -> None:
+    """Refuse to go on where a promotion was begun, which has stored an epoch, from the commits before a gap: its commit
+    is the last one there. Raises ClusterAlreadyExistsError."""
+    if not read_root(target).epoch:
+        return
+    stored = [version for info in target.list(COMMITS) if (version := commit_version(info.key)) is not None]
+    last = max((version for version in stored if version < before), default=-1)
+    if last >= 0:
+        data = target.get(commit_key(last), limits.MAX_COMMIT_BYTES)
+        if any(is_promotion(action) for action in decode_commit(data, last)[0].actions):
+            raise _refuse_promoted(target)
+
+
+def _refuse_promoted(target: Store) -> ClusterAlreadyExistsError:
+    return ClusterAlreadyExistsError(
+        f"{target.root} was promoted in the meantime, or its promotion was begun; mirror to another location",
+        path=target.root,
+    )
 
 
 def _remove_old_commits(target: Store, clock: Times, configs: Mapping[str, str]) -> None:

@@ -26,8 +26,10 @@ from typing import NamedTuple
 
 from sparklog import limits
 from sparklog.clock import Clock, SystemClock
+from sparklog.coordinator import open_cluster
 from sparklog.coordinator.closed_root import ROOT_BROKER, close_root, is_superseded, move_root, open_root
 from sparklog.coordinator.health import check_identity
+from sparklog.coordinator.verified_replicas import verify_replicas
 from sparklog.errors import (
     ClusterAlreadyExistsError,
     ClusterMovedError,
@@ -94,7 +96,9 @@ def promote(
             path=old.root,
         )
     if mirror_file is None or is_cluster_root(target):
-        return _finish_promotion(target, old, mirror_file, storage_options, force, clock, ids)
+        result = _finish_promotion(target, old, mirror_file, storage_options, force, clock, ids)
+        _verify_replicas(target, storage_options, clock, ids)
+        return result
     if _is_interrupted(target, mirror_file):  # else its log is reported as damaged: its end is not copied yet
         with suppress(SparklogError):
             mirror(old, target, clock)
@@ -105,7 +109,16 @@ def promote(
     settle_boundary(target)
     claim_locations(new_root, old, replaced_epoch, storage_options, clock, ids)
     version = _move_to_new_root(target, old, mirror_file.cluster_id, storage_options, clock, ids)
+    _verify_replicas(target, storage_options, clock, ids)
     return PromotionResult(version, old.root, may_have_lost)
+
+
+def _verify_replicas(target: Store, storage_options: Mapping[str, object] | None, clock: Clock, ids: Ids) -> None:
+    """Let replicas that lack files leave the ISR. The cluster is promoted whether or not that succeeds."""
+    try:
+        verify_replicas(open_cluster(target, storage_options, clock, ids))
+    except SparklogError as error:
+        logger.warning("it was not verified that the replicas in sync have all files: %s; run `sparklog fsck`", error)
 
 
 def _is_interrupted(target: Store, mirror_file: MirrorFile) -> bool:
@@ -393,9 +406,12 @@ def _finish_promotion(
             f"nothing was promoted: {target.root} was closed for {state.moved_to}, which is the root of the cluster",
             path=target.root,
         )
-    refusal = _look_at_owners(target, old, storage_options, clock, ids, force).refusal
-    if refusal is not None:
-        raise refusal
+    owned = _look_at_owners(target, old, storage_options, clock, ids, force)
+    if owned.refusal is not None:
+        if owned.in_use not in (old.root, address_of(old)) or not _is_closed_for(old, target, clock, ids):
+            raise owned.refusal
+        # a take-over of the old root was begun, and did not end before that was closed
+        _claim(target, state, _look_at_locations(state, old, storage_options), read_root(old).epoch)
     may_have_lost = False
     if mirror_file is not None:
         if force:  # the next epoch, after one that the old root may have
@@ -501,6 +517,13 @@ def _move_to_new_root(
         )
     target.delete(MIRROR_KEY)
     return version
+
+
+def _is_closed_for(old: Store, target: Store, clock: Clock, ids: Ids) -> bool:
+    """Whether the old root was closed for the target, which is final. False if it does not answer."""
+    with suppress(SparklogError):
+        return CommitLog(old, clock, ids, moved=True).refresh().moved_to == target.root
+    return False
 
 
 def _is_complete(target: Store) -> bool:

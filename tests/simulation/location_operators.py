@@ -17,7 +17,7 @@ from functools import partial
 from sparklog.client.producer.batch_files import PartitionRun, write_files
 from sparklog.coordinator import create_cluster
 from sparklog.coordinator.brokers import add_broker, cordon_broker, move_broker, remove_broker, replace_location
-from sparklog.coordinator.ownership import take_over
+from sparklog.coordinator.take_over import take_over
 from sparklog.coordinator.unclean_election import UncleanSearch
 from sparklog.ids import SeededIds
 from sparklog.maintenance.gc.vacuum import vacuum
@@ -361,6 +361,7 @@ def _promote(world: World, url: str, force: bool) -> None:
     if force:
         world.truth.force(url)
     promote(url, ROOT, None, force, simulation.clock, simulation.ids())
+    world.truth.verified(world.home(url))
 
 
 def force_promotion(world: World) -> None:
@@ -376,6 +377,7 @@ def force_promotion(world: World) -> None:
         with failing(world, "force"):
             world.life.unreachable = set() if unmounted else {ROOT}
             promote(M1, ROOT, None, True, world.simulation.clock, world.simulation.ids())
+            world.truth.verified(world.home(M1))
             done = True
         world.life.unreachable = set()
         if done:
@@ -410,7 +412,12 @@ def restore_root(world: World) -> None:
     world.counts["restored"] += 1
     if world.random.random() < 0.7:
         world.pause(world.random.choice((1, 100, 600)))
-        repeat(world, "take over", lambda: take_over(world.open_at(ROOT)))
+        repeat(world, "take over", lambda: _take_over(world, False))
+
+
+def _take_over(world: World, force: bool) -> None:
+    take_over(world.open_at(ROOT), force)
+    world.truth.verified(world.home(ROOT))
 
 
 def continue_at_root(world: World) -> None:
@@ -421,9 +428,7 @@ def continue_at_root(world: World) -> None:
 
     def continue_there() -> None:
         world.truth.continuing = world.home(ROOT)
-        take_over(world.open_at(ROOT), force=True)
-        if world.truth.is_newest_epoch(world.home(ROOT)):  # else a promotion was forced while the command hung
-            world.truth.continued(world.home(ROOT))
+        _take_over(world, True)
 
     repeat(world, "continue", continue_there)
 

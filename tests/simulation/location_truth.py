@@ -22,7 +22,7 @@ from sparklog.client.reader import LogReader
 from sparklog.coordinator import Coordinator
 from sparklog.errors import SparklogError
 from sparklog.log.layout import CLUSTER_KEY, COMMITS, commit_version, read_certain_boundary, read_cluster_file
-from sparklog.log.owner_files import EPOCHS, OWNERS, read_root
+from sparklog.log.owner_files import OWNERS, read_root
 from sparklog.protocol.commit_bytes import decode_commit, stored_digest
 from sparklog.protocol.commits import Append, Commit, DeleteTopic, MoveCluster, ReplaceSegments, commit_key
 from sparklog.protocol.file_names import begun_at, index_path, is_data_file, log_path_of
@@ -106,8 +106,6 @@ class Disk(MemoryStore):
                 self.truth.follow(self)
             elif key == CLUSTER_KEY:
                 self.truth.became_root(self)
-            elif key.startswith(EPOCHS) and self.truth.continuing is self and self.truth.is_newest_epoch(self):
-                self.truth.continued(self)
 
     def delete(self, key: str) -> None:
         existed = key in self.space.objects
@@ -183,6 +181,7 @@ class Truth:
         self.continuing: Disk | None = None
         """The root that an operator continues."""
         self.seen: Counter[str] = Counter()
+        self._continued_epoch = 0
         self._versions: dict[str, Version] = {}
         self._seen_findings: set[tuple[str, str]] = set()
 
@@ -227,6 +226,8 @@ class Truth:
             known = self._versions[digest] = _make_version(before, state, commit)
             self.seen.update(type(action).__name__ for action in commit.actions)
         root.newest = known
+        if self.continuing is root.disk and not known.state.moved_to:
+            self._look_whether_continued(root)
         if root.in_force:
             self._check_commit(root, before, commit)
         elif known.appends:
@@ -236,6 +237,13 @@ class Truth:
             else:
                 self.find(TWO_ROOTS, f"{root.disk}, whose cluster has moved, accepted version {version}")
         return True
+
+    def _look_whether_continued(self, root: Root) -> None:
+        """Whoever closes a root looks at its epoch again after any commit: the first one after an epoch decides."""
+        epoch = read_root(root.disk).epoch
+        if epoch > self._continued_epoch and self.is_newest_epoch(root.disk):
+            self._continued_epoch = epoch
+            self.continued(root.disk)
 
     def _check_commit(self, root: Root, before: Version, commit: Commit) -> None:
         for action in commit.actions:
@@ -289,7 +297,9 @@ class Truth:
         elif unexcused:
             self.find(LACKS, f"{where} is not at {unexcused} of {list(isr)}")
         elif len(lacking) == len(isr):
-            self.given_up.add(path)
+            for segment in root.newest.live[partition]:
+                if segment.path == path:
+                    self.given_up |= {path} | _paths_in(root.newest, partition, segment)
 
     def deleted(self, disk: Disk, key: str) -> None:
         """Check that no root in force needs what was deleted."""
@@ -336,14 +346,15 @@ class Truth:
         if read_cluster_file(disk).cluster_id != cluster_id or not former:
             return
         old = former[-1]
-        if old.continues and not old.newest.state.moved_to:  # it goes on until it looks at who owns the locations
+        is_late = read_root(disk).epoch <= read_root(old.disk).epoch  # else it was begun after the take-over
+        if old.continues and is_late and not old.newest.state.moved_to:  # until it looks at who owns the locations
             root = Root(disk, newest, old.data_disk)
             self.roots.append(root)
             self._give_up(root, old)
             return self.follow(disk)
         addresses = [address for address, home in self.home.items() if home is disk]
         moved_to = old.newest.state.moved_to
-        forced = bool(self.forcing.intersection(addresses))
+        forced = bool(self.forcing.intersection(addresses)) or old.continues  # its take-over has ended all others
         if moved_to and moved_to not in addresses:
             self.find(TWO_ROOTS, f"{disk} was promoted, and {old.disk} has moved to {moved_to}")
         elif len(self.roots) > 1 and old.disk is not self.roots[0].disk:
@@ -368,8 +379,8 @@ class Truth:
 
     def continued(self, disk: Disk) -> None:
         """Take note that a root took over again, whose forced promotion was given up: what the new one accepts, if it
-        became a root at all, is lost. It has taken over once it has an epoch, whatever its operator's command waits
-        for."""
+        became a root at all, is lost. It has taken over once it has an epoch and a commit after that, whatever its
+        operator's command waits for."""
         root = next(root for root in self.roots if root.disk is disk)
         self.seen["continued"] += 1
         self.forcing.clear()
@@ -427,6 +438,20 @@ class Truth:
                 for home in self.home.values():
                     gone = map(log_path_of, home.deleted.difference(home.space.objects))
                     home.emptied |= {path for path in gone if begun_at(path) <= newest.state.version}
+                self._check_holders(root, set())
+
+    def verified(self, disk: Disk) -> None:
+        """Take note that a root has verified its replicas, after it took locations over: where one of those in sync has
+        a file, all of them have it from now on."""
+        for root in self.roots:
+            if root.disk is disk and root.in_force:
+                for partition, segments in root.newest.live.items():
+                    isr = root.newest.state.partition(*partition).isr
+                    homes = [home for broker in isr if (home := self._home(root, broker)) is not None]
+                    for segment in segments:
+                        if any(home.has(segment.path) for home in homes):
+                            self.excused -= {(home.name, segment.path) for home in homes}
+                self.seen["verified"] += 1
                 self._check_holders(root, set())
 
     def emptied(self, disk: Disk) -> None:

@@ -12,7 +12,7 @@ from sparklog.client.admin.base import AdminBase
 from sparklog.client.admin.types import BrokerCondition
 from sparklog.coordinator import brokers
 from sparklog.coordinator.broker_probes import probe_brokers
-from sparklog.coordinator.ownership import take_over
+from sparklog.coordinator.take_over import take_over
 from sparklog.log.broker_files import disallow_location
 from sparklog.protocol.decide.reassignment import drain_broker
 from sparklog.protocol.state import State

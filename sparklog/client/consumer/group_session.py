@@ -34,6 +34,7 @@ from sparklog.client.consumer.subscription_state import Subscription, run_to_end
 from sparklog.client.consumer.unknown_topics import unknown_as_timeout
 from sparklog.client.deadlines import Call, InOrder, timed_out
 from sparklog.client.producer.futures import Future, SendOutcome
+from sparklog.config.definitions import LONG_MAX
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.group_liveness import expire_dead_members
 from sparklog.coordinator.group_member import GroupMember
@@ -128,7 +129,7 @@ class GroupSession:
             instance_id=config.instance_id,
             assignors=config.assignors,
             session_timeout_ms=config.session_timeout_ms,
-            rebalance_timeout_ms=int(config.max_poll_interval * 1000),
+            rebalance_timeout_ms=int(min(config.max_poll_interval * 1000, LONG_MAX)),
         )
         self._topics: frozenset[str] = frozenset()
         self._listener_error: Exception | None = None

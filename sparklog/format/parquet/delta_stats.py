@@ -25,9 +25,7 @@ import pyarrow.compute as pc
 
 from sparklog.format.column_bounds import ALL_NULL, ColumnBounds
 from sparklog.format.typed_columns import FLOAT32_MAX
-
-MAX_COLUMNS = 32
-"""Typed columns of which statistics are kept, as by Delta; lists, maps and structs have none."""
+from sparklog.limits import STATED_COLUMNS
 
 MAX_TEXT = 32
 """Characters up to which a text is kept as a bound, as by Delta; a longer one is cut."""
@@ -100,7 +98,7 @@ class FileStats(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def may_have_more(self) -> bool:
         """Whether the file may have typed columns without statistics."""
-        return len(self.null_count.keys() - {"offset", "timestamp", "key", "value"}) >= MAX_COLUMNS
+        return len(self.null_count.keys() - {"offset", "timestamp", "key", "value"}) >= STATED_COLUMNS
 
 
 def decode_stats(stats: str) -> FileStats | None:
@@ -115,10 +113,10 @@ def complete_stats(stats: str, columns: Sequence[str]) -> str:
     """Return the statistics of a file for a table that has these typed columns, without lists, maps and structs.
 
     Those that the file does not have are null in all its records. If that is not stated, delta-rs skips the file when
-    it is asked for nulls. A file with statistics of ``MAX_COLUMNS`` may have more columns, and stays as it is.
+    it is asked for nulls. A file with statistics of ``STATED_COLUMNS`` may have more columns, and stays as it is.
     """
     stated = decode_stats(stats)
-    absent = [] if stated is None else [name for name in columns[:MAX_COLUMNS] if name not in stated.null_count]
+    absent = [] if stated is None else [name for name in columns[:STATED_COLUMNS] if name not in stated.null_count]
     if stated is None or not absent or stated.may_have_more:
         return stats
     parts = msgspec.json.decode(stats, type=dict[str, msgspec.Raw])
@@ -137,7 +135,7 @@ class TypedBounds:
     def add(self, columns: Mapping[str, pa.Array]) -> None:
         """Take the columns of a batch, in the order of the file."""
         flat = [name for name, column in columns.items() if not pa.types.is_nested(column.type)]
-        for name in flat[:MAX_COLUMNS]:
+        for name in flat[:STATED_COLUMNS]:
             column = columns[name]
             self._null_counts[name] = self._null_counts.get(name, 0) + column.null_count
             if column.null_count == len(column):

@@ -10,7 +10,8 @@ Rules:
 * The boundary moves first, then the commits are deleted; so a crash leaves orphaned commits, which ``clean_up`` finds
   by listing.
 * Nothing is deleted, and the boundary not moved, unless the checkpoint that replaces it is at the root right before,
-  and of its log: the root may have been restored from a copy since the decision (``removal``).
+  and of its log, and no commit is deleted that the boundary there does not name: the root may have been restored from a
+  copy since the decision (``removal``).
 * The boundary never passes the newest checkpoint. Its files were read back when they were written, before a manifest
   named them; that all of them still exist is checked right before the boundary moves.
 * Commits are kept for ``LogSettings.min_commit_age_ms`` at least, by their timestamp and by the time at which they were
@@ -54,6 +55,7 @@ from sparklog.log.layout import (
     commit_version,
     manifest_version,
     marked_boundary,
+    read_boundary,
     read_boundary_file,
 )
 from sparklog.log.parallel import map_parallel
@@ -132,11 +134,12 @@ def clean_up(store: Store, clock: Times, configs: Mapping[str, str], settings: L
         boundary = _advance(store, _boundary_after(boundary, last, removed_bytes, _time_of(store, last)), holds)
     passed = min(boundary.boundary, newest.version)  # another clean-up may have moved it for a newer checkpoint
     removed = [commit.version for commit in stored if commit.version <= passed]
-    deleted = delete_while(store, map(commit_key, removed), holds)
+    may_remove = partial(_are_removable, store, newest, passed)
+    deleted = delete_while(store, map(commit_key, removed), may_remove)
     if deleted < len(removed):
-        why = f"the root no longer has the checkpoint {newest.version} that replaces them"
+        why = f"the root no longer has the boundary {passed}, or the checkpoint {newest.version} that replaces them"
         return CleanUp(boundary.boundary, deleted, 0, f"the removal of commits was stopped: {why}")
-    _delete_actions(store, passed, holds)
+    _delete_actions(store, passed, may_remove)
     kept_by = _describe_rewritten(kept, len(due), last_due, stored_before_ms)
     return CleanUp(boundary.boundary, len(removed), remove_checkpoints(store, settings), kept_by)
 
@@ -183,10 +186,17 @@ def remove_some_commits(
             size = sum(map_parallel(lambda key: _size(store, key), keys, store.parallel_requests))
             if _advance(store, _boundary_after(current, end, size, timestamp_ms), holds).boundary < end:
                 return 0
-            deleted = delete_while(store, keys, holds)
-            _delete_actions(store, end, holds)
+            may_remove = partial(_are_removable, store, newest, end)
+            deleted = delete_while(store, keys, may_remove)
+            _delete_actions(store, end, may_remove)
             return deleted
     return 0
+
+
+def _are_removable(store: Store, newest: checkpoint.Manifest, last: int) -> bool:
+    """Return whether commits up to ``last`` are replaced in the log that is at the root now, and its boundary says that
+    they are removed: a root that was restored from before has the checkpoint, too, and misses them."""
+    return read_boundary(store) >= last and are_commits_replaced(store, newest)
 
 
 class _StoredCommit(NamedTuple):

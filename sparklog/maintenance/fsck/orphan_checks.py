@@ -25,10 +25,10 @@ from sparklog.log.layout import (
     COMMITS,
     FSCK_KEY,
     REMOVED_COMMITS,
-    RESERVE_KEY,
     actions_version,
 )
 from sparklog.log.owner_files import EPOCHS, OWNERS, SOURCE_EPOCHS
+from sparklog.log.reserve import reserve_keys
 from sparklog.log.segments import TopicSegments
 from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.kinds import INFO, WARNING, Finding
@@ -40,7 +40,7 @@ from sparklog.store.conditional_write_probe import PROBED
 from sparklog.store.location import IDENTITY_KEY
 
 _KNOWN = (
-    CLUSTER_KEY, BOUNDARY_KEY, CLOCK_KEY, FSCK_KEY, IDENTITY_KEY, CHECK_KEY, LOCATIONS_KEY, RESERVE_KEY,
+    CLUSTER_KEY, BOUNDARY_KEY, CLOCK_KEY, FSCK_KEY, IDENTITY_KEY, CHECK_KEY, LOCATIONS_KEY, *reserve_keys(),
 )  # fmt: skip
 _OTHER_CHECKS = ("leases/", COMMITS, CHECKPOINTS, PROBED, REMOVED_COMMITS)
 """Folders that other checks cover, or none: leases come and go; probes of a server and removed commits are kept."""

@@ -7,7 +7,8 @@ there before, so that a stopped job does not add one later on what it saw then. 
 copy looks up the replicas and reads another.
 
 Rules: a file is deleted only if no partition with a replica at this broker has a live segment in it, now or when the
-removal began, and a history segment only when the topic's Delta table shows the log since. The removal that cordoned
+removal began; if a replica in sync was seen to have it, so that no fault of a location can make this the only copy; and
+a history segment only when the topic's Delta table shows the log since. The removal that cordoned
 the broker lifts that, unless another one has begun since: that may be stopped between any two steps. So of two at the
 same time, the older one stops, and the broker stays cordoned, as it does if the job is killed, until
 ``brokers uncordon``. At a remote storage the cordon lasts longer than a deletion can be on its way
@@ -21,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from functools import partial
 
+from sparklog.coordinator.broker_listings import BrokerListings
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.live_files import LiveFiles, LivePartition, read_live_partitions
 from sparklog.coordinator.one_history import in_one_history
@@ -73,6 +75,7 @@ def remove_surplus_replicas(
         if not may_go_on or removal.url != state.brokers[broker].url:
             return []
         surplus = _find_unlisted(coordinator, _find_surplus(coordinator, store, broker, removal.kept), problems)
+        surplus = _find_held(coordinator, broker, surplus, problems)
         for batch in _delete(coordinator, store, removal, surplus):
             deleted += batch
         return deleted
@@ -107,6 +110,28 @@ def _find_unlisted(coordinator: Coordinator, surplus: list[ObjectInfo], problems
             kept.add(topic)
             problems.append(why)
     return [info for info in surplus if not kept.intersection(tables_of([log_path_of(info.key)]))]
+
+
+def _find_held(
+    coordinator: Coordinator, broker: int, surplus: list[ObjectInfo], problems: list[str]
+) -> list[ObjectInfo]:
+    """Return the copies of files that, for each partition with a live segment in them, a replica in sync has."""
+    state = coordinator.refresh()
+    listings, paths = BrokerListings(coordinator, state), {log_path_of(info.key) for info in surplus}
+    lacked: set[str] = set()
+    for partition in read_live_partitions(coordinator, state) if paths else ():
+        needed = paths.intersection(segment.path for segment in partition.segments)
+        missing = set(needed)
+        for replica in partition.state.isr if needed else ():
+            missing.difference_update(listings.sizes_if_listed(replica, needed))
+        if missing:
+            problems.append(
+                f"broker {broker}: {len(missing)} files of {partition.topic}-{partition.number} are kept, such as "
+                f"{min(missing)}: none of the replicas in sync, {list(partition.state.isr)}, was seen to have them; "
+                "`sparklog fsck` says what is missing there"
+            )
+            lacked |= missing
+    return [info for info in surplus if log_path_of(info.key) not in lacked]
 
 
 def _find_surplus(

@@ -23,19 +23,17 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from sparklog.config.cluster_configs import ClusterConfig
+from sparklog.coordinator.broker_listings import BrokerListings, Sizes
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.live_files import find_live
 from sparklog.coordinator.one_history import in_one_history
-from sparklog.coordinator.ownership import check_place
-from sparklog.errors import ObjectNotFoundError, SparklogError
+from sparklog.errors import SparklogError
 from sparklog.maintenance.replicas.file_copies import CopyResult, CopyTask, FileToCopy, copy_files
 from sparklog.maintenance.runner import TaskRunner
 from sparklog.protocol.decide.brokers import is_online, may_lack
 from sparklog.protocol.decide.elections import MAX_CHANGES
 from sparklog.protocol.decide.replicas import CaughtUp, expand_isr
-from sparklog.protocol.file_names import index_path
 from sparklog.protocol.state import State
-from sparklog.store.base import Store
 from sparklog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -46,9 +44,6 @@ ROUNDS = 10
 FILES_PER_TASK = 256
 BYTES_PER_TASK = 64 * 1024 * 1024
 """Maximum bytes that one task copies, so that replicas of many partitions are spread over the workers."""
-
-_MAX_SINGLE_LOOKUPS = 8
-"""Number of files of a folder up to which each is looked up by itself instead of listing the folder."""
 
 
 @dataclass
@@ -130,7 +125,7 @@ class _Run:
         self._forget_changed(state)
         needed = {partition: self._list_files(state, partition) for partition in {partition for partition, _ in wanted}}
         plans: dict[int, dict[str, FileToCopy]] = {}
-        listings = _Listings(self._coordinator, state)
+        listings = BrokerListings(self._coordinator, state)
         for partition, broker in wanted:
             if broker not in self._broken:
                 self._plan(plans.setdefault(broker, {}), listings, state, partition, broker, needed[partition])
@@ -167,7 +162,7 @@ class _Run:
     def _plan(
         self,
         plan: dict[str, FileToCopy],
-        listings: _Listings,
+        listings: BrokerListings,
         state: State,
         partition: TopicPartition,
         broker: int,
@@ -194,7 +189,7 @@ class _Run:
                 plan[path] = FileToCopy(path, sources, sum(expected or (0, 0)))
 
     def _find_lacking(
-        self, state: State, partition: TopicPartition, needed: set[str], listings: _Listings
+        self, state: State, partition: TopicPartition, needed: set[str], listings: BrokerListings
     ) -> tuple[int, ...]:
         """Return the brokers in the ISR that lack files, of those that their location may have lost. One that cannot be
         listed counts as lacking them: another replica has them all, and nothing shows that this one does."""
@@ -296,72 +291,3 @@ def _split(files: Iterable[FileToCopy]) -> Iterator[list[FileToCopy]]:
         size += file.size
     if part:
         yield part
-
-
-Sizes = dict[str, tuple[int, int]]
-"""Bytes of the ``.log`` and the ``.index`` by path of the ``.log``; only files that have both."""
-
-
-class _Listings:
-    """The files at the locations, as listed in one round. Not thread-safe."""
-
-    def __init__(self, coordinator: Coordinator, state: State) -> None:
-        self._coordinator = coordinator
-        self._state = state
-        self._folders: dict[tuple[int, str], dict[str, int]] = {}
-        self._at: dict[int, tuple[Collection[str], Sizes]] = {}
-
-    def sizes(self, broker: int, paths: Collection[str]) -> Sizes:
-        """Return the sizes of those of these files that a broker has. Raises StorageError, UnsupportedStoreError."""
-        store = self._coordinator.brokers.store_of(self._state, broker)
-        check_place(self._coordinator, broker, store, self._state)
-        by_folder: dict[str, list[str]] = {}
-        for path in paths:
-            by_folder.setdefault(path.rpartition("/")[0], []).append(path)
-        pairs: Sizes = {}
-        for folder, inside in by_folder.items():
-            sizes = self._folder_sizes(store, broker, folder, inside)
-            for path in inside:
-                log, index = sizes.get(path), sizes.get(index_path(path))
-                if log is not None and index is not None:
-                    pairs[path] = (log, index)
-        check_place(self._coordinator, broker, store, self._state)  # another disk may have been listed
-        return pairs
-
-    def _folder_sizes(self, store: Store, broker: int, folder: str, inside: Sequence[str]) -> dict[str, int]:
-        sizes = self._folders.get((broker, folder))
-        if sizes is None:
-            if len(inside) <= _MAX_SINGLE_LOOKUPS:
-                return _look_up_sizes(store, inside)
-            sizes = self._folders[broker, folder] = {info.key: info.size for info in store.list(f"{folder}/")}
-        return sizes
-
-    def size_at_any(self, brokers: Sequence[int], path: str, together: Collection[str]) -> tuple[int, int] | None:
-        """Return the sizes of a file at the first of these brokers that has it; all of ``together`` are looked up with
-        it."""
-        for broker in brokers:
-            sizes = self._sizes_of(broker, together)
-            if path in sizes:
-                return sizes[path]
-        return None
-
-    def _sizes_of(self, broker: int, paths: Collection[str]) -> Sizes:
-        """Return the sizes at a broker; none if it cannot be listed."""
-        cached = self._at.get(broker)
-        if cached is None or cached[0] is not paths:
-            try:
-                cached = (paths, self.sizes(broker, paths))
-            except SparklogError as error:
-                logger.warning("cannot copy from broker %d, which could not be listed: %s", broker, error)
-                cached = (paths, {})
-            self._at[broker] = cached
-        return cached[1]
-
-
-def _look_up_sizes(store: Store, paths: Sequence[str]) -> dict[str, int]:
-    sizes: dict[str, int] = {}
-    for path in paths:
-        for key in (path, index_path(path)):
-            with suppress(ObjectNotFoundError):
-                sizes[key] = store.info(key).size
-    return sizes

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from sparklog.config.topic_configs import DELTA, TopicConfig
 from sparklog.coordinator import Coordinator
-from sparklog.errors import DataLossError, IndeterminateCommitError, SparklogError
+from sparklog.errors import DataLossError, IndeterminateCommitError, InvalidRequestError, SparklogError
 from sparklog.log.commits.retired_files import delete_delay_ms, delete_unnamed, files_of, write_removed
 from sparklog.log.records.read_order import replicas_in_sync
 from sparklog.log.records.replicated_file import discard
@@ -209,6 +209,15 @@ class SegmentReplacement:
             done = self._submit(replacements, delay_ms)
         except IndeterminateCommitError:
             raise
+        except InvalidRequestError as error:  # one topic's changes cannot be stored: those of the others can
+            topics = {replacement.change.topic for replacement in replacements}
+            for topic in sorted(topics) if len(topics) > 1 else ():
+                self._commit([each for each in replacements if each.change.topic == topic], delay_ms)
+            if len(topics) == 1:
+                for replacement in replacements:
+                    _delete_new_files(replacement)
+                self._errors.append(InvalidRequestError(f"topic {topics.pop()}: {error.message}", **error.context))
+            return
         except SparklogError:  # certainly nothing was committed
             for replacement in replacements:
                 _delete_new_files(replacement)

@@ -123,7 +123,7 @@ def move_location(
     return Decision([*moved.actions, *changes], Move(True, behind=tuple(behind)))
 
 
-def still_holds(state: State, name: TopicPartition, partition: PartitionState, seen: Seen) -> bool:
+def still_holds(state: State, name: TopicPartition, partition: PartitionState, seen: Seen | Verified) -> bool:
     """Return whether the partition has the live files that it had when the location was looked at."""
     return (
         state.topics[name.topic].topic_id == seen.topic_id
@@ -143,6 +143,61 @@ def _lacks_files(broker: int, url: str, alone: Mapping[TopicPartition, tuple[str
         path=url,
         broker=broker,
     )
+
+
+# -- another owner
+
+
+def lose_evidence(state: State) -> list[Action]:
+    """Return the actions by which nothing counts any more that was seen at a location before: another root may have
+    deleted there what this one needs, or an older copy was mounted while nobody checked it."""
+    return [ChangeBroker(broker=broker, lost_files=True) for broker in sorted(state.brokers)]
+
+
+class Verified(NamedTuple):
+    """What was found of a partition at ``version``, when its log ended at ``log_end_offset``: the replicas in sync that
+    ``hold`` all live files."""
+
+    topic_id: str
+    log_end_offset: int
+    version: int
+    hold: tuple[int, ...]
+
+
+class Verification(NamedTuple):
+    """The result of ``verify_isr``: partitions whose ISR shrank, those without a replica that holds all files, and
+    those that have changed since they were looked at."""
+
+    shrunk: tuple[TopicPartition, ...] = ()
+    unheld: tuple[TopicPartition, ...] = ()
+    unseen: tuple[TopicPartition, ...] = ()
+
+
+def verify_isr(state: State, found: Mapping[TopicPartition, Verified]) -> Decision[Verification]:
+    """Let replicas that were not found to hold all files leave the ISR, where another one was; where none was, the ISR
+    stays as it is."""
+    online = online_brokers(state)
+    changes: list[Action] = []
+    shrunk: list[TopicPartition] = []
+    unheld: list[TopicPartition] = []
+    unseen: list[TopicPartition] = []
+    for name, verified in found.items():
+        partition = state.find_partition(*name)
+        if partition is None or state.topics[name.topic].topic_id != verified.topic_id:
+            continue
+        if not still_holds(state, name, partition, verified):
+            unseen.append(name)
+            continue
+        if not any(broker in verified.hold for broker in partition.isr):
+            unheld.append(name)
+            continue
+        change = PartitionChange(state.topics[name.topic], name.partition, online)
+        change.leave_isr([broker for broker in partition.isr if broker not in verified.hold])
+        action = change.finish()
+        if action is not None:
+            changes.append(action)
+            shrunk.append(name)
+    return Decision(changes, Verification(tuple(shrunk), tuple(unheld), tuple(unseen)))
 
 
 # -- removal of surplus copies

@@ -48,7 +48,10 @@ def init_producer(
         identity = ProducerIdentity(number, producer.epoch + 1)
         if identity.producer_epoch < MAX_PRODUCER_EPOCH:
             return Decision([_make_action(identity, transactional_id, producer.committed_epoch)], identity)
-        fence = [_make_action(identity, "", producer.committed_epoch)]  # never assigned, so it fences all
+        never_assigned = ProducerIdentity(
+            number, MAX_PRODUCER_EPOCH
+        )  # so it fences all; it has it after its last transaction
+        fence = [_make_action(never_assigned, "", producer.committed_epoch)]
     elif transactional_id:  # known ones may predate the current rules
         validate_transactional_id(transactional_id)
     identity = ProducerIdentity(state.next_producer_id, 0)

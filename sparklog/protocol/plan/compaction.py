@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from sparklog.config.definitions import LONG_MAX
 from sparklog.config.topic_configs import COMPACT, TopicConfig
 from sparklog.protocol.plan.rolling import Group, may_share_file
 from sparklog.protocol.segments import Segment
@@ -168,7 +169,7 @@ class Pass(NamedTuple):
             return NO_HORIZON
         if segment.delete_horizon_ms != NO_HORIZON:
             return segment.delete_horizon_ms
-        return self.now_ms + self.rules.delete_retention_ms
+        return min(self.now_ms + self.rules.delete_retention_ms, LONG_MAX)
 
 
 def outputs(surveys: Iterable[Survey], cleaning: Pass) -> list[Output]:

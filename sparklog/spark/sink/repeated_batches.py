@@ -6,10 +6,11 @@ lost or removed, or the folder was restored from an older copy, or copied for an
 would drop its rows. For each numbered write the log records how many records it added to which partitions, under the
 application id: the query and the topic of option ``topic``.
 
-A repetition always has the same number, topics, end of its sources (``stream.checkpoint.batch_digest``), and records
-per topic. It has the same records per partition if all rows of a topic were placed by a key or by the column
-``partition``; otherwise these depend on Spark's batches. If the ends of the sources are known for both writes, they
-decide instead of the record counts: the same records were read, even if a nondeterministic query wrote another number.
+A repetition always has the same number, topics, end of its sources, and records per topic. It has the same records per
+partition if all rows of a topic were placed by a key or by the column ``partition``; otherwise these depend on Spark's
+batches. If what was read is known for both writes (``BatchSources``), it decides instead of the record counts: the same
+records were read, even if a nondeterministic query wrote another number. Ends alone do not decide: a batch may begin
+earlier, or its sources have other files under the same number.
 
 Rules: pure. Not for: noticing that a number was used (``protocol.decide.append``), writing (``writer``).
 """
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from sparklog.protocol.commits import WrittenRange
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
@@ -34,6 +36,27 @@ REMEDIES = (
 QUERY_PREFIX = "query:"
 MOST_SHOWN = 3
 """partitions that a message names; it only counts the others."""
+
+
+class BatchSources(NamedTuple):
+    """Digests of which records a micro-batch reads, empty where that is not known (``stream.checkpoint``).
+
+    ``ends`` is of the offsets at which it ends in all of its sources. ``ranges`` is of those at which it begins, too:
+    with an equal one it reads the same records. It is empty for the first batch, whose start is stored nowhere, and if
+    a source's offsets mean nothing outside of this checkpoint, as those of Spark's sources of files and of rates.
+    """
+
+    ends: str = ""
+    ranges: str = ""
+
+    @property
+    def recorded(self) -> str:
+        """The digest that is stored with the write."""
+        return self.ranges or self.ends
+
+    def differ(self, recorded: str) -> bool:
+        """Whether the write with this digest has certainly read other records. Earlier versions recorded the ends."""
+        return bool(recorded and self.ends) and recorded not in (self.ranges, self.ends)
 
 
 def application_of(query_id: str, topic: str = "") -> str:
@@ -57,7 +80,9 @@ def numbered_as(state: State, application: str, former: str, topic: str) -> str:
     return former
 
 
-def find_difference(recorded: ApplicationState, request: AppendRequest, spread: Collection[str], state: State) -> str:
+def find_difference(
+    recorded: ApplicationState, request: AppendRequest, sources: BatchSources, spread: Collection[str], state: State
+) -> str:
     """Return how a write differs from the recorded one of its number or a higher one; empty if it does not.
 
     ``spread`` are the topics whose records another run may place in other partitions.
@@ -66,16 +91,15 @@ def find_difference(recorded: ApplicationState, request: AppendRequest, spread: 
         last = f"number {recorded.version} (commit {recorded.commit_version})"
         return f"comes after {last}: only the last one may be repeated"
     then, now = _count_by_topic(recorded.ranges), _count_by_topic(request.appends)
-    digests = {recorded.source_digest, request.source_digest}
     differences = []
-    if "" not in digests and len(digests) == 2:
+    if sources.differ(recorded.source_digest):
         differences.append("it has read other records of its sources")
     if set(then) != set(now):
         differences.append(f"it went to {_names(then)} then, and to {_names(now)} now")
     for topic in sorted(set(then) & set(now)):
         if _is_deleted(topic, recorded, state):
             differences.append(f"topic {topic} was deleted since")
-        elif digests == {recorded.source_digest} and recorded.source_digest:
+        elif sources.ranges and sources.ranges == recorded.source_digest:
             continue  # the same input for certain, even if a nondeterministic query wrote other records
         elif then[topic].total() != now[topic].total():
             differences.append(

@@ -40,7 +40,15 @@ from sparklog.spark.options import SinkOptions
 from sparklog.spark.picklable import Picklable
 from sparklog.spark.sink.conversion import Converter
 from sparklog.spark.sink.output import TaskOutput
-from sparklog.spark.sink.repeated_batches import APPEND, FAIL, REMEDIES, SKIP, describe_mismatch, find_difference
+from sparklog.spark.sink.repeated_batches import (
+    APPEND,
+    FAIL,
+    REMEDIES,
+    SKIP,
+    BatchSources,
+    describe_mismatch,
+    find_difference,
+)
 from sparklog.spark.sink.routing import Router, check_has_key, partitioner
 from sparklog.spark.sink.topic_targets import TopicTarget, target_of
 from sparklog.spark.sink.typed_rows import TypedRows, find_typed_rows
@@ -201,11 +209,11 @@ class RowWriter(Picklable):
         application: str,
         version: int,
         groups: Sequence[GroupCommit] = (),
-        source_digest: str = "",
+        sources: BatchSources = BatchSources(),  # noqa: B008 - immutable
     ) -> None:
         """Commit the output of all tasks, once for each version of the application, with offsets of groups.
 
-        ``source_digest`` is a digest of the input of the rows, empty if unknown.
+        ``sources`` is what is known of the input of the rows.
 
         Errors as ``Coordinator.append``.
         """
@@ -227,7 +235,7 @@ class RowWriter(Picklable):
             application=application,
             application_version=version,
             is_repetition=self.is_repeated,
-            source_digest=source_digest,
+            source_digest=sources.recorded,
             new_topics=[new_topic(coordinator, *new) for new in sorted(new_topics.items())],
             acks=self.options.acks,
             groups=groups,
@@ -236,11 +244,16 @@ class RowWriter(Picklable):
         result = coordinator.append(request)
         if result.duplicate and self.options.on_mismatch:
             spread = frozenset(topic for message in written for topic in message.spread)
-            result = self._resolve_duplicate(coordinator, request, result, spread)
+            result = self._resolve_duplicate(coordinator, request, result, sources, spread)
         self._report(result, len(appends), application, version)
 
     def _resolve_duplicate(
-        self, coordinator: Coordinator, request: AppendRequest, result: AppendResult, spread: frozenset[str]
+        self,
+        coordinator: Coordinator,
+        request: AppendRequest,
+        result: AppendResult,
+        sources: BatchSources,
+        spread: frozenset[str],
     ) -> AppendResult:
         """Handle a write whose number was used: return ``result`` if it is a repetition, else apply
         ``onBatchMismatch``.
@@ -251,7 +264,7 @@ class RowWriter(Picklable):
         while result.duplicate:
             recorded = coordinator.state.applications.get(application)
             if recorded is not None:
-                why = find_difference(recorded, request, spread, coordinator.state)
+                why = find_difference(recorded, request, sources, spread, coordinator.state)
                 if not why:
                     return result
                 policy, problem = self.options.on_mismatch, describe_mismatch(application, version, why)

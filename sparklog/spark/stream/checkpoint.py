@@ -1,4 +1,4 @@
-"""Read from a streaming query's checkpoint the offsets at which a micro-batch ends.
+"""Read from a streaming query's checkpoint the offsets at which a micro-batch begins and ends.
 
 Spark writes ``<checkpoint>/offsets/<batch>`` before it runs a batch: a line ``v1``, a line of metadata, and a line for
 each source, with the offsets at which the batch ends.
@@ -13,13 +13,15 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 from sparklog import limits
 from sparklog.errors import InvalidRequestError, ObjectNotFoundError, RootReplacedError, SparklogError
 from sparklog.log.commits.commit_log import CommitLog
 from sparklog.protocol.state import State
+from sparklog.spark.sink.repeated_batches import BatchSources
 from sparklog.spark.stream.offsets import IDS_KEY, StreamOffsets, has_ids, live_offsets, parse, without_commit
 from sparklog.spark.stream.other_history import find_other_history
 from sparklog.store.base import Store
@@ -73,23 +75,48 @@ def _check_history(offsets: StreamOffsets, log: CommitLog, batch_id: int) -> Non
         )
 
 
-def batch_digest(checkpoint: str, storage_options: Mapping[str, object], batch_id: int, root: str) -> str:
-    """Return a digest of the offsets at which a batch ends in all of its sources: equal if Spark runs the batch again.
+def batch_sources(checkpoint: str, storage_options: Mapping[str, object], batch_id: int, root: str) -> BatchSources:
+    """Return what is known of the records that a batch reads.
 
-    Empty if they cannot be read: a checkpoint is read only from a local disk and from the storage of ``root``, which
-    is known to be reachable.
+    Nothing if its offsets cannot be read: a checkpoint is read only from a local disk and from the storage of ``root``,
+    which is known to be reachable.
     """
     if not checkpoint:
-        return ""
+        return BatchSources()
     try:
         store = _open(checkpoint, storage_options)
         if _storage_of(store.root) not in ("", _storage_of(root)):
-            return ""
-        lines = _read_offsets(store, batch_id).splitlines()[2:]
+            return BatchSources()
+        ends = _source_lines(store, batch_id)
     except SparklogError as error:
         logger.debug("%s: offsets of micro-batch %s cannot be read: %s", checkpoint, batch_id, error)
-        return ""
-    return hashlib.sha256(without_commit("\n".join(lines)).encode()).hexdigest()[:DIGEST_LENGTH]
+        return BatchSources()
+    starts: list[str] = []
+    with suppress(SparklogError):
+        starts = _source_lines(store, batch_id - 1) if batch_id and all(map(_is_absolute, ends)) else []
+    return BatchSources(_digest(ends), _digest([*starts, "", *ends]) if starts else "")
+
+
+def _source_lines(store: Store, batch_id: int) -> list[str]:
+    return [without_commit(line) for line in _read_offsets(store, batch_id).splitlines()[2:]]
+
+
+def _digest(lines: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:DIGEST_LENGTH]
+
+
+def _is_absolute(line: str) -> bool:
+    """Return whether offsets name records without their checkpoint: those of sparklog's and Delta's sources, which have
+    ids, and those in the form of Kafka's, by topic and partition."""
+    if line == "-":  # a source that has had nothing yet
+        return True
+    try:
+        raw = json.loads(line)
+    except ValueError:
+        return False
+    if not isinstance(raw, dict):
+        return False
+    return has_ids(raw) or "reservoirId" in raw or all(isinstance(ends, dict) for ends in raw.values())
 
 
 def _open(checkpoint: str, storage_options: Mapping[str, object]) -> Store:

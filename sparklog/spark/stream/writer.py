@@ -30,7 +30,7 @@ from sparklog.protocol.names import validate_group_id
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.sink.repeated_batches import FAIL, query_numbered_as
 from sparklog.spark.sink.writer import RowWriter, SparklogCommitMessage
-from sparklog.spark.stream.checkpoint import batch_digest, batch_offsets
+from sparklog.spark.stream.checkpoint import batch_offsets, batch_sources
 from sparklog.spark.versions.api import StreamArrowWriter
 
 logger = logging.getLogger(__name__)
@@ -91,8 +91,8 @@ class SparklogStreamWriter(RowWriter, StreamArrowWriter):
             )
         options = self.options
         application = query_numbered_as(self._committer().state, queries.pop(), options.topic)
-        digest = batch_digest(options.checkpoint, options.address.storage_options, batchId, options.address.root)
-        self.publish(written, application, batchId, groups, digest)
+        sources = batch_sources(options.checkpoint, options.address.storage_options, batchId, options.address.root)
+        self.publish(written, application, batchId, groups, sources)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Delete the files of the tasks, unless a commit may name them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from functools import partial
@@ -312,6 +313,13 @@ def test_a_member_that_exceeds_max_poll_interval_ms_leaves_and_rejoins(cluster: 
             consumer.commit({at(0): OffsetAndMetadata(1)})
         until(lambda: len(listener.calls) >= 3, lambda: consumer.poll(50))
     assert listener.calls[:3] == [("assigned", [0, 1, 2, 3]), ("lost", [0, 1, 2, 3]), ("assigned", [0, 1, 2, 3])]
+
+
+@pytest.mark.parametrize("longest", [math.inf, 2**63 - 1])
+def test_a_member_may_poll_as_seldom_as_it_likes(cluster: Cluster, longest: float) -> None:
+    cluster.write(0, b"a")
+    with cluster.consumer("orders", group_id="g", max_poll_interval_ms=longest) as consumer:
+        assert read(consumer, 1)
 
 
 def test_a_long_poll_does_not_exceed_max_poll_interval_ms(cluster: Cluster) -> None:

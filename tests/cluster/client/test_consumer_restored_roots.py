@@ -409,7 +409,7 @@ def test_a_transaction_waits_for_a_storage_that_fails_while_the_history_is_looke
     scene = Restored(group_id="g")
     scene.begin()
     store = FaultyStore(scene.store)
-    with new_producer(open_cluster(store), transactional_id="x", max_block_ms=100) as producer:
+    with new_producer(open_cluster(store), transactional_id="x", max_block_ms=2000) as producer:
         producer.init_transactions()
         producer.begin_transaction()
         open_cluster(scene.store).create_topic("another")

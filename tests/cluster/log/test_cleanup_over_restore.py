@@ -64,10 +64,12 @@ def remove_checkpoints(store: Store, clock: ManualClock) -> object:
 class Restored:
     """A root with checkpoints and old commits, and a copy of it from before.
 
-    ``has_checkpoint``: the copy begins with a checkpoint, since the commits before it are removed.
+    ``has_checkpoint``: the copy begins with a checkpoint, since the commits before it are removed. ``has_newest``: it
+    has the checkpoint for which commits are about to be removed, too. New clients append ``new`` records.
     """
 
-    def __init__(self, has_checkpoint: bool) -> None:
+    def __init__(self, has_checkpoint: bool, has_newest: bool = False, new: int = 3) -> None:
+        self.new = new
         self.store, self.clock = clocked_memory()
         self.root = cluster(self.store, self.clock, 4)
         if has_checkpoint:
@@ -80,6 +82,8 @@ class Restored:
                 append(self.root, b"former %d %d" % (count, number))
             self.root.log.write_checkpoint()
             self.clock.advance(3600)
+        if has_newest:
+            self.copy = take_snapshot(self.store)
         self.clock.advance(WEEK)
         self.objects = dict(self.store.space.objects)
         self.begin_again()
@@ -93,7 +97,7 @@ class Restored:
     def restore(self) -> None:
         restore(self.store, self.copy)
         others = open_cluster(self.store, clock=self.clock)
-        for number in range(3):
+        for number in range(self.new):
             append(others, b"new %d" % number)
         self.acknowledged = values(others)
 
@@ -110,10 +114,14 @@ def restored_at(restored: Restored, step: int) -> Iterator[FaultyStore]:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("has_checkpoint", [False, True])
+@pytest.mark.parametrize(
+    ("has_checkpoint", "has_newest", "new"), [(False, False, 3), (True, False, 3), (False, True, 3), (False, True, 0)]
+)
 @pytest.mark.parametrize("run", [remove_commits, remove_inline, remove_checkpoints])
-def test_a_root_that_is_restored_at_any_step_of_a_removal_loses_nothing(run: Run, has_checkpoint: bool) -> None:
-    restored = Restored(has_checkpoint)
+def test_a_root_that_is_restored_at_any_step_of_a_removal_loses_nothing(
+    run: Run, has_checkpoint: bool, has_newest: bool, new: int
+) -> None:
+    restored = Restored(has_checkpoint, has_newest, new)
     counting = FaultyStore(restored.store)
     run(counting, restored.clock)
     calls = list(counting.calls)

@@ -13,7 +13,8 @@ from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.coordinator.brokers import add_broker, remove_broker
 from sparklog.coordinator.controller import Controller
 from sparklog.coordinator.health import Health
-from sparklog.coordinator.ownership import check_owned, take_over
+from sparklog.coordinator.ownership import check_owned
+from sparklog.coordinator.take_over import take_over
 from sparklog.errors import BrokerNotAvailableError, ClusterMovedError, SparklogError
 from sparklog.log.broker_files import NOTES, read_note
 from sparklog.maintenance.mirror import mirror

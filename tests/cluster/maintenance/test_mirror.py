@@ -15,7 +15,7 @@ from sparklog.client.producer.producer import Producer
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.controller import Controller
-from sparklog.coordinator.ownership import take_over
+from sparklog.coordinator.take_over import take_over
 from sparklog.errors import (
     ClusterAlreadyExistsError,
     ClusterMovedError,
@@ -359,8 +359,12 @@ def test_a_late_mirror_run_does_not_overwrite_commits_of_the_promoted_cluster(tm
     assert open_cluster(target.root).state.version == cluster.state.version
 
 
-def test_a_mirror_whose_promotion_was_begun_is_not_continued_after_removed_commits(tmp_path: Path) -> None:
-    """The new root's first commit would stand before a hole, and nobody could open it."""
+@pytest.mark.parametrize(("since", "looked"), [(1, True), (0, True), (0, False)])
+def test_a_mirror_whose_promotion_was_begun_is_not_continued_after_removed_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, since: int, looked: bool
+) -> None:
+    """The new root's first commit would stand before a hole, and nobody could open it. ``looked`` is False for a pass
+    that was killed right after it ended in the mirror, before it looked once more."""
     replicas, target = with_mirror(tmp_path)
     newest = replicas.cluster.state.version
     root = open_store(root_of(replicas))
@@ -376,10 +380,15 @@ def test_a_mirror_whose_promotion_was_begun_is_not_continued_after_removed_commi
     replicas.produce(3)
     replicas.cluster.log.write_checkpoint()
     boundary = replicas.cluster.state.version
-    replicas.produce(1)
+    replicas.produce(since)
     write_boundary(root, Boundary(boundary=boundary))
     for version in range(boundary + 1):
         root.delete(commit_key(version))
+    if not looked:
+        with monkeypatch.context() as patch:
+            patch.setattr(Copier, "check_not_promoted", lambda copier: None)
+            mirror(root, target)
+        replicas.produce(1)
     with pytest.raises(ClusterAlreadyExistsError, match="its promotion was begun"):
         mirror(root, target)
     promote(target.root, root.root, force=True)

@@ -15,7 +15,8 @@ import pytest
 from sparklog.coordinator import open_cluster
 from sparklog.coordinator.controller import Controller
 from sparklog.coordinator.health import Health
-from sparklog.coordinator.ownership import check_all_owned, take_over
+from sparklog.coordinator.ownership import check_all_owned
+from sparklog.coordinator.take_over import take_over
 from sparklog.errors import BrokerNotAvailableError
 from sparklog.maintenance.gc.sweep import sweep
 from tests.cluster.maintenance.replicas import TOPIC, Replicas

@@ -16,7 +16,8 @@ from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.brokers import add_broker, remove_broker
 from sparklog.coordinator.controller import Controller
 from sparklog.coordinator.health import Health
-from sparklog.coordinator.ownership import check_owned, take_over
+from sparklog.coordinator.ownership import check_owned
+from sparklog.coordinator.take_over import take_over
 from sparklog.coordinator.unclean_election import UncleanSearch
 from sparklog.errors import (
     BrokerNotAvailableError,

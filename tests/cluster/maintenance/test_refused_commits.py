@@ -5,13 +5,22 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster
-from sparklog.errors import IndeterminateCommitError, StorageError, StorageFullError, StorageUnavailableError
+from sparklog.errors import (
+    IndeterminateCommitError,
+    InvalidRequestError,
+    StorageError,
+    StorageFullError,
+    StorageUnavailableError,
+)
+from sparklog.limits import MAX_STORED_TEXT_LENGTH
 from sparklog.log.layout import COMMITS
 from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.segments import replacement
 from sparklog.maintenance.segments.retention import retain
 from sparklog.maintenance.segments.roll import roll
 from sparklog.store.memory import MemoryStore
@@ -79,3 +88,28 @@ def test_a_commit_that_may_exist_keeps_every_file_it_would_name(job: str) -> Non
     assert records(root.coordinator, "t") == log_records
     JOBS[job](root.coordinator)
     assert len(live(root.coordinator, "t")) < 10
+
+
+def test_a_topic_whose_changes_no_commit_can_state_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its statistics are too long, as those of a schema of an earlier version; the error names it."""
+    coordinator = create_cluster(MemoryStore(uuid.uuid4().hex), clock=ManualClock(22 * 60_000))
+    for topic in ("sound", "wide", "also"):
+        coordinator.create_topic(topic)
+        for number in range(4):
+            append(coordinator, topic, [Written(b"k", b"v%d" % number, number)])
+    real = replacement.SegmentReplacement.add
+
+    def add(self: replacement.SegmentReplacement, *prepared: replacement.PreparedReplacement) -> None:
+        for each in prepared:
+            for added in each.change.added if each.change.topic == "wide" else ():
+                msgspec.structs.force_setattr(added, "stats", "x" * (MAX_STORED_TEXT_LENGTH + 1))
+        real(self, *prepared)
+
+    monkeypatch.setattr(replacement.SegmentReplacement, "add", add)
+    with pytest.raises(InvalidRequestError, match=r"topic wide: commit \d+ would not be readable"):
+        roll(coordinator, InProcess())
+    assert {topic: len(live(coordinator, topic)) for topic in ("sound", "wide", "also")} == {
+        "sound": 1,
+        "wide": 4,
+        "also": 1,
+    }

@@ -16,7 +16,8 @@ from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.coordinator.brokers import add_broker, remove_broker
 from sparklog.coordinator.controller import Controller
 from sparklog.coordinator.health import Health
-from sparklog.coordinator.ownership import check_owned, take_over
+from sparklog.coordinator.ownership import check_owned
+from sparklog.coordinator.take_over import take_over
 from sparklog.errors import DuplicateBrokerRegistrationError, SparklogError, UnlinkedHistoryError
 from sparklog.log.layout import COMMITS
 from sparklog.log.owner_files import read_root, read_source_epoch, write_epoch

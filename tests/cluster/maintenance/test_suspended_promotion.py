@@ -12,7 +12,8 @@ from sparklog.clock import SystemClock
 from sparklog.coordinator import open_cluster
 from sparklog.coordinator.closed_root import close_root, move_root
 from sparklog.coordinator.controller import Controller
-from sparklog.coordinator.ownership import check_owned, take_over
+from sparklog.coordinator.ownership import check_owned
+from sparklog.coordinator.take_over import take_over
 from sparklog.errors import (
     BrokerNotAvailableError,
     ClusterMovedError,
@@ -23,7 +24,7 @@ from sparklog.errors import (
 )
 from sparklog.ids import RandomIds
 from sparklog.log.layout import CLUSTER_KEY, COMMITS
-from sparklog.log.owner_files import OWNERS, read_owner, write_owner
+from sparklog.log.owner_files import EPOCHS, OWNERS, read_owner, read_root, write_owner
 from sparklog.maintenance.gc.vacuum import vacuum
 from sparklog.maintenance.mirror import mirror
 from sparklog.maintenance.promotion import PromotionResult, promote
@@ -177,8 +178,51 @@ def test_of_two_roots_that_claim_a_location_at_once_one_owns_it(tmp_path: Path) 
     assert write_owner(disk, own, cluster_id, 1, lower) == other
 
 
-def test_a_take_over_fences_what_was_written_while_another_root_may_have_deleted(tmp_path: Path) -> None:
+def test_a_take_over_fences_what_was_begun_before_it_and_before_its_claims(tmp_path: Path) -> None:
+    """Another root may have deleted that, and the command may be killed after the claims."""
     replicas = Replicas(tmp_path, locations=1, assignment=((1,),))
-    before = replicas.cluster.refresh().version
-    take_over(replicas.cluster)
-    assert replicas.cluster.refresh().writer_fence >= before
+    begun = [replicas.cluster.state.version]
+    fences: list[int] = []
+
+    def look(step: int, call: Call) -> None:
+        if call.operation == "put_if_absent" and call.key.startswith((EPOCHS, OWNERS)):
+            fences.append(open_cluster(str(tmp_path / "root")).state.writer_fence)
+            replicas.produce()
+            begun.append(replicas.cluster.state.version)
+
+    with ExitStack() as stack:
+        for store in (replicas.cluster.store, open_store(str(tmp_path / "disk1"))):
+            stack.enter_context(substituted(FaultyStore(store, before=look)))
+        take_over(open_cluster(str(tmp_path / "root")))
+    fences.append(replicas.cluster.refresh().writer_fence)
+    assert len(fences) == 3
+    assert [fence >= version for fence, version in zip(fences, begun, strict=True)] == [True] * 3
+
+
+def test_a_promotion_ends_though_the_old_root_was_closed_while_it_took_over(tmp_path: Path) -> None:
+    """Who closed it had looked at its epoch before: the take-over fails, and the new root takes a later epoch."""
+    replicas = Replicas(tmp_path, locations=1, assignment=((1,),))
+    replicas.produce()
+    old, target, disk = (open_store(str(tmp_path / name)) for name in ("root", "mirror", "disk1"))
+    mirror(old, target)
+    away = FaultyStore(old, before=lambda step, call: fail(StorageUnavailableError("away")))
+    with substituted(away):
+        promote(target.root, old.root, force=True)
+
+    def close_meanwhile(step: int, call: Call) -> None:
+        if call.operation == "put_if_absent" and call.key.startswith(EPOCHS):
+            close_root(old, replicas.cluster.state.cluster_id, target.root, SystemClock(), RandomIds())
+
+    with substituted(FaultyStore(old, before=close_meanwhile)), pytest.raises(ClusterMovedError):
+        take_over(open_cluster(old.root), force=True)
+    assert read_root(old).epoch > read_root(target).epoch
+    promote(target.root, old.root)
+    new = open_cluster(target.root)
+    check_owned(new, 1)
+    owner = read_owner(disk, new.state.cluster_id)
+    assert owner is not None
+    assert owner.epoch == read_root(target).epoch > read_root(old).epoch
+
+
+def fail(error: Exception) -> None:
+    raise error

@@ -16,6 +16,7 @@ from sparklog.errors import InvalidOptionError, InvalidRequestError
 from sparklog.protocol.decide.append import AppendRequest
 from sparklog.spark.options import sink_options
 from sparklog.spark.sink.writer import RowWriter, SparklogWriter
+from sparklog.spark.stream.checkpoint import batch_sources
 from sparklog.spark.stream.writer import SparklogStreamCommitMessage, SparklogStreamWriter
 from tests.cluster.spark.helpers import across, batches, cluster, read_rows, schema_of, values
 
@@ -236,10 +237,14 @@ def test_rows_of_all_tasks_are_remembered_as_one_range_per_partition(tmp_path: P
 # -- source offsets at the end of a batch
 
 
-def checkpoint(folder: Path, number: int, *sources: object) -> str:
+def checkpoint(folder: Path, number: int, *sources: Any) -> str:
     """The offset log of a query as Spark writes it, with a second line that changes between runs."""
     (folder / "offsets").mkdir(parents=True, exist_ok=True)
-    lines = ["v1", json.dumps({"batchTimestampMs": random.random()}), *map(json.dumps, sources)]
+    lines = [
+        "v1",
+        json.dumps({"batchTimestampMs": random.random()}),
+        *(source if source == "-" else json.dumps(source) for source in sources),
+    ]
     (folder / "offsets" / str(number)).write_text("\n".join(lines))
     return f"file:{folder}"
 
@@ -257,12 +262,65 @@ def test_the_same_counts_from_other_source_offsets_are_another_batch(tmp_path: P
     assert texts(tmp_path / "log") == ["a", "b", "c", "d"]
 
 
-def test_a_nondeterministic_query_is_a_repetition_if_its_source_offsets_match(tmp_path: Path) -> None:
+SPARKLOG = {"orders": {"0": 5}, "$ids:cluster:orders=id": {}}
+KAFKA = {"orders": {"0": 5}}
+DELTA = {"sourceVersion": 1, "reservoirId": "7c", "reservoirVersion": 5, "index": -1}
+
+
+@pytest.mark.parametrize("source", [SPARKLOG, KAFKA, DELTA])
+def test_a_nondeterministic_query_is_a_repetition_if_it_has_read_the_same_ranges(
+    tmp_path: Path, source: dict[str, object]
+) -> None:
     cluster(tmp_path / "log", copies=2)
+    checkpoint(tmp_path / "c", 0, source, "-")
     for batch in (rows("a", "b"), rows("b")):
-        location = checkpoint(tmp_path / "c", 0, {"orders": {"0": 5}}, "-")
-        run_batch(tmp_path / "log", 0, batch, checkpointLocation=location)
+        location = checkpoint(tmp_path / "c", 1, source, "-")
+        run_batch(tmp_path / "log", 1, batch, checkpointLocation=location)
     assert texts(tmp_path / "log") == ["a", "b"]
+
+
+FILES = {"logOffset": 1}
+
+
+@pytest.mark.parametrize(
+    ("number", "starts", "source"),
+    [
+        (0, (), KAFKA),
+        (1, ({"orders": {"0": 4}}, {"orders": {"0": 0}}), KAFKA),
+        (1, (FILES, FILES), FILES),
+        (1, (5, 5), 6),
+    ],
+    ids=["first batch", "another start", "files", "rate"],
+)
+def test_a_batch_that_ends_where_the_first_did_may_have_read_more(
+    tmp_path: Path, number: int, starts: Sequence[object], source: object
+) -> None:
+    """Its checkpoint was restored, or started again from earlier offsets, or its folder has other files by now."""
+    cluster(tmp_path / "log", copies=2)
+    location = checkpoint(tmp_path / "c", number, source)
+    if starts:
+        checkpoint(tmp_path / "c", number - 1, starts[0])
+    run_batch(tmp_path / "log", number, rows("a"), checkpointLocation=location)
+    run_batch(tmp_path / "log", number, rows("a"), checkpointLocation=location)
+    if starts:
+        checkpoint(tmp_path / "c", number - 1, starts[1])
+    with pytest.raises(InvalidRequestError, match="differs: "):
+        run_batch(tmp_path / "log", number, rows("x", "y", "a"), checkpointLocation=location)
+    assert texts(tmp_path / "log") == ["a"]
+
+
+def test_a_batch_that_an_earlier_version_wrote_is_compared_by_its_end_and_by_counts(tmp_path: Path) -> None:
+    log = cluster(tmp_path / "log", copies=2)
+    checkpoint(tmp_path / "c", 0, {"orders": {"0": 4}})
+    location = checkpoint(tmp_path / "c", 1, KAFKA)
+    ends = batch_sources(location, {}, 1, str(tmp_path / "log")).ends
+    written = SparklogWriter(sink_options({"path": str(tmp_path / "log"), "topic": "copies"}), schema_of(DDL))
+    appends = written.write(iter(batches(DDL, rows("a")))).appends
+    log.append(AppendRequest(appends=appends, application="query:q:copies", application_version=1, source_digest=ends))
+    run_batch(tmp_path / "log", 1, rows("a"), checkpointLocation=location)
+    with pytest.raises(InvalidRequestError, match="1 records then, and 2 now"):
+        run_batch(tmp_path / "log", 1, rows("a", "b"), checkpointLocation=location)
+    assert texts(tmp_path / "log") == ["a"]
 
 
 @pytest.mark.parametrize("place", ["/nowhere", "dbfs:/c", "s3://another-bucket/c", "hdfs://namenode:1/c"])

@@ -18,7 +18,7 @@ from sparklog.protocol.decide.topics import alter_configs
 from sparklog.spark.options import sink_options
 from sparklog.spark.sink.writer import RowWriter
 from sparklog.spark.source.source import SparklogDataSource
-from sparklog.spark.stream.checkpoint import batch_digest
+from sparklog.spark.stream.checkpoint import batch_sources
 from sparklog.spark.stream.lag_listener import find_lag
 from sparklog.spark.stream.offsets import PlannedAt, StreamOffsets
 from sparklog.spark.stream.writer import SparklogStreamCommitMessage, SparklogStreamWriter
@@ -222,5 +222,5 @@ def test_a_batch_has_the_same_digest_whichever_commit_its_offsets_were_found_in(
     ends = [',"$ids:c:a=x":{}', ',"$ids:c:a=x,$7=5b":{}', ',"$ids:c:a=x,$81=0f":{}', ',"$ids:c:a=y,$7=5b":{}']
     for number, ids in enumerate(ends):
         (tmp_path / "offsets" / str(number)).write_text(f'v1\n{{}}\n{{"a":{{"0":5}}{ids}}}')
-    digests = [batch_digest(str(tmp_path), {}, number, str(tmp_path)) for number in range(4)]
+    digests = [batch_sources(str(tmp_path), {}, number, str(tmp_path)).ends for number in range(4)]
     assert digests[0] == digests[1] == digests[2] != digests[3]

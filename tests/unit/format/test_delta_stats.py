@@ -12,7 +12,6 @@ import pytest
 from sparklog.format.column_bounds import ALL_NULL
 from sparklog.format.parquet.delta_stats import (
     LARGEST,
-    MAX_COLUMNS,
     TypedBounds,
     TypedStats,
     complete_stats,
@@ -20,6 +19,7 @@ from sparklog.format.parquet.delta_stats import (
     decode_stats,
     encode_stats,
 )
+from sparklog.limits import MAX_STATED_NAMES, MAX_STORED_TEXT_LENGTH, STATED_COLUMNS
 
 
 def test_offsets_and_times_are_exact() -> None:
@@ -174,8 +174,8 @@ def test_infinity_of_a_float_that_became_a_double_has_no_bounds(kind: pa.DataTyp
 
 
 def test_only_the_first_columns_have_statistics() -> None:
-    table = pa.table({f"c{number}": [number] for number in range(MAX_COLUMNS + 5)})
-    assert len(stats_of(table).smallest) == MAX_COLUMNS
+    table = pa.table({f"c{number}": [number] for number in range(STATED_COLUMNS + 5)})
+    assert len(stats_of(table).smallest) == STATED_COLUMNS
 
 
 def test_columns_that_a_file_does_not_have_are_stated_as_null() -> None:
@@ -191,7 +191,7 @@ def test_columns_that_a_file_does_not_have_are_stated_as_null() -> None:
 
 
 def test_columns_that_a_file_may_have_are_not_stated_as_null() -> None:
-    counts = {f"c{number}": 0 for number in range(MAX_COLUMNS)}
+    counts = {f"c{number}": 0 for number in range(STATED_COLUMNS)}
     stats = encode_stats(3, (5, 9), (0, 0), {}, TypedStats({}, {}, counts))
     assert complete_stats(stats, ["another", *counts]) == stats
     few = encode_stats(3, (5, 9), (0, 0), {})
@@ -204,7 +204,7 @@ def test_bounds_of_a_column_that_a_file_does_not_have_are_those_of_nulls() -> No
     absent, nested = pa.field("later", pa.int64()), pa.field("list", pa.list_(pa.int64()))
     few = encode_stats(3, (5, 9), (0, 0), {"key": 0, "value": 0}, TypedStats({"a": 1}, {"a": 2}, {"a": 0}))
     assert decode_bounds(few, [absent, nested]) == {"later": ALL_NULL}
-    counts = {f"c{number}": 0 for number in range(MAX_COLUMNS)}
+    counts = {f"c{number}": 0 for number in range(STATED_COLUMNS)}
     assert decode_bounds(encode_stats(3, (5, 9), (0, 0), {}, TypedStats({}, {}, counts)), [absent]) == {}
 
 
@@ -214,3 +214,13 @@ def test_bounds_of_a_column_that_a_file_does_not_have_are_those_of_nulls() -> No
 def test_bounds_of_another_type_are_not_known(kind: pa.DataType) -> None:
     stats = encode_stats(3, (5, 9), (0, 0), {}, TypedStats({"a": 1}, {"a": 1000}, {"a": 0}))
     assert decode_bounds(stats, [pa.field("a", kind)]) == {}
+
+
+def test_the_longest_statistics_fit_in_a_commit() -> None:
+    """Of a schema that was accepted (``config.topic_configs``)."""
+    length = MAX_STATED_NAMES // STATED_COLUMNS - len('""')
+    names = [f"{number:0{length}}" for number in range(STATED_COLUMNS)]
+    bounds = dict.fromkeys(names, "\x01" * 65)
+    stats = TypedStats(bounds, bounds, dict.fromkeys(names, 2**63))
+    text = encode_stats(2**63, (2**63 - 2, 2**63 - 1), (1, 2**53), dict.fromkeys(("key", "value"), 2**63), stats)
+    assert len(text) <= MAX_STORED_TEXT_LENGTH

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparklog.protocol.commit_bytes import FORMAT
+from sparklog.protocol.commit_bytes import FORMAT, encode_to_store
 from sparklog.protocol.commits import Action, Commit, RegisterBroker, Run
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 from sparklog.protocol.decide.decision import Decision
@@ -27,6 +27,7 @@ def commit(state: State, actions: list[Action], timestamp: int | None = None) ->
         checksum=draft.finish(state.version + 1, "").checksum,
         actions=actions,
     )
+    encode_to_store(stored)  # what no reader would accept is refused before it is stored
     return fold(state, stored, f"{state.version + 1:064x}").state
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog import limits
+from sparklog.config.definitions import LONG_MAX
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.protocol.plan.compaction import (
     NO_HORIZON,
@@ -180,6 +181,12 @@ def test_new_tombstones_get_a_delete_horizon_and_old_ones_keep_theirs() -> None:
     assert (new.delete_horizon_ms, new.rewrite) == (NOW_MS + DAY_MS, True)
     (old,) = outputs([survey(0, 5, tombstones=True, delete_horizon_ms=NOW_MS + 5)], cleaning())
     assert old.delete_horizon_ms == NOW_MS + 5
+
+
+def test_tombstones_that_are_kept_for_ever_have_the_last_horizon_that_a_commit_can_state() -> None:
+    rules = CleaningRules(segment_bytes=1000, delete_retention_ms=LONG_MAX)
+    (kept,) = outputs([survey(0, tombstones=True)], Pass(0, NOW_MS, rules))
+    assert kept.delete_horizon_ms == LONG_MAX
 
 
 def test_files_without_tombstones_have_no_delete_horizon() -> None:

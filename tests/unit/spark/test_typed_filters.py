@@ -24,7 +24,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from sparklog.format.parquet.delta_stats import MAX_COLUMNS, TypedBounds, TypedStats, encode_stats
+from sparklog.format.parquet.delta_stats import TypedBounds, TypedStats, encode_stats
+from sparklog.limits import STATED_COLUMNS
 from sparklog.spark.history.typed_filters import NO_FILTERS, TypedFilters
 from sparklog.spark.source.filters import (
     EqualNullSafe,
@@ -178,7 +179,7 @@ def test_all_filters_have_to_be_passed() -> None:
 
 
 def test_columns_beyond_those_with_statistics_may_have_values() -> None:
-    names = [f"n{number}" for number in range(MAX_COLUMNS)]
+    names = [f"n{number}" for number in range(STATED_COLUMNS)]
     stats = encode_stats(9, (0, 8), (0, 0), {}, TypedStats({}, {}, dict.fromkeys(names, 9)))
     types: dict[str, DataType] = {name: IntegerType() for name in (*names, "more")}
     assert TypedFilters([EqualTo(("more",), 1), IsNull(("more",))], types).admit(stats)

@@ -1,0 +1,86 @@
+"""Verifies after a change of the owner of locations which replicas in sync hold the live files of their partitions.
+
+What the log says of a location is evidence only as long as its root owned it. A root that was restored, continued or
+promoted with loss does not know what was deleted there since; and a mirror that is promoted does not know which check a
+location had last, so an older copy of it is not noticed.
+
+Rules: by listing. A replica that was not shown to hold all files leaves the ISR where another one was; replication
+copies what it lacks. Not for: deciding that (``protocol.decide.locations``), repairs (``maintenance.fsck``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+
+from sparklog.coordinator.broker_listings import BrokerListings
+from sparklog.coordinator.coordinator import Coordinator
+from sparklog.protocol.decide.elections import MAX_CHANGES, every_partition
+from sparklog.protocol.decide.locations import Verified, verify_isr
+from sparklog.protocol.state import State
+from sparklog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+LOOKS = 3
+"""times that a partition is looked at while it changes."""
+
+
+def verify_replicas(coordinator: Coordinator) -> None:
+    """Let replicas that lack files leave the ISR; log a warning of partitions without a replica that has all.
+
+    Raises StorageError if the root does not answer.
+    """
+    wanted: Sequence[TopicPartition] = every_partition(coordinator.refresh())
+    unheld: list[TopicPartition] = []
+    for _ in range(LOOKS):
+        unseen: list[TopicPartition] = []
+        found = _look(coordinator, coordinator.refresh(), wanted)
+        while part := dict(islice(found, MAX_CHANGES)):
+            result = coordinator.submit(partial(verify_isr, found=part))
+            unheld += result.unheld
+            unseen += result.unseen
+            if result.shrunk:
+                logger.warning(
+                    "replicas of %d partitions, such as %s, lack files: they are out of sync until replication has "
+                    "copied them",
+                    len(result.shrunk),
+                    result.shrunk[0],
+                )
+        wanted = unseen
+        if not wanted:
+            break
+    if unheld or wanted:
+        logger.warning(
+            "%d partitions, such as %s, have no replica that was found to have all files: run `sparklog fsck`",
+            len(unheld) + len(wanted),
+            (unheld or wanted)[0],
+        )
+
+
+def _look(
+    coordinator: Coordinator, state: State, wanted: Collection[TopicPartition]
+) -> Iterator[tuple[TopicPartition, Verified]]:
+    """Yield which replicas in sync hold all live files, of the partitions that have files."""
+    listings = BrokerListings(coordinator, state)
+    for name in wanted:
+        partition = state.find_partition(*name)
+        if partition is None or not partition.segments:
+            continue
+        topic = state.topics[name.topic]
+        segments = coordinator.segments(name.topic, state).partition(name.partition)
+        paths = {segment.path for segment in segments}
+        at = {broker: listings.sizes_if_listed(broker, paths) for broker in partition.isr}
+        hold = tuple(broker for broker, sizes in at.items() if _holds_all(paths, sizes, at))
+        yield name, Verified(topic.topic_id, partition.log_end_offset, state.version, hold)
+
+
+def _holds_all(
+    paths: Collection[str], sizes: Mapping[str, tuple[int, int]], at: Mapping[int, Mapping[str, tuple[int, int]]]
+) -> bool:
+    """Return whether a replica has these files, none of them smaller than another replica's."""
+    return all(
+        path in sizes and sizes[path] >= max(other[path] for other in at.values() if path in other) for path in paths
+    )
