@@ -315,6 +315,20 @@ def _copy_allowed(root: Store, target: Store) -> None:
         logger.warning("could not mirror the allowed locations of %s: %s", root.root, error)
 
 
+def _withdraw(target: Store, manifest: checkpoint.Manifest) -> None:
+    """Delete a manifest from a mirror, unless a promotion needs it, which has taken it for the newest one meanwhile."""
+
+    def is_needed() -> bool:
+        return read_boundary_file(target).boundary >= manifest.version
+
+    key = checkpoint.manifest_key(manifest)
+    data = target.get(key)
+    if not is_needed():
+        checkpoint.withdraw(target, manifest)
+        if is_needed():
+            target.put(key, data)
+
+
 class Copier:
     """Copies metadata objects and checks each. Not thread-safe; lives for one run."""
 
@@ -360,7 +374,7 @@ class Copier:
         try:
             check()
         except CorruptMetadataError:
-            checkpoint.withdraw(self._target, manifest)
+            _withdraw(self._target, manifest)
             raise
         try:
             hint = self._root.get(checkpoint.LATEST_KEY)

@@ -23,6 +23,8 @@ from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
 from sparklog.protocol.decide.replicas import alter_reassignments
 from sparklog.store.open import open_store
+from sparklog.testing.faulty_store import Call, FaultyStore
+from sparklog.testing.substitutes import substituted
 from tests.cluster.maintenance.reassignment import reassign
 from tests.cluster.maintenance.replicas import TOPIC, Replicas
 
@@ -149,4 +151,21 @@ def test_a_file_that_is_shorter_than_another_copy_is_lacking(tmp_path: Path) -> 
     path.chmod(0o600)
     path.write_bytes(path.read_bytes()[:-1])
     verify_replicas(replicas.cluster)
+    assert replicas.partition().isr == (2,)
+
+
+def test_a_partition_is_verified_that_is_appended_to_at_every_moment(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    copy = replicas.copy_of(1)
+    replicas.produce()
+    replicas.put_back(copy, 1)
+
+    def append(step: int, call: Call) -> None:
+        if call.operation in ("list", "info") and replicas.partition().isr == (1, 2):
+            replicas.produce(1)
+
+    cluster = open_cluster(str(tmp_path / "root"))
+    with substituted(FaultyStore(open_store(str(replicas.disk(2))), before=append)):
+        verify_replicas(cluster)
+    assert len(replicas.sent[0]) > 3
     assert replicas.partition().isr == (2,)
