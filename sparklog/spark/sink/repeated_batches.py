@@ -42,13 +42,15 @@ class BatchSources(NamedTuple):
     """Digests of which records a micro-batch reads, empty where that is not known (``stream.checkpoint``).
 
     ``ends`` is of the offsets at which it ends in all of its sources. ``ranges`` is of those at which it begins, too,
-    and of the commits in which they were found: offsets of a source that was restored are those of other records. With
-    an equal one it reads the same records. It is empty for the first batch, whose start is stored nowhere, and if a
-    source's offsets mean nothing outside of this checkpoint, as those of Spark's sources of files and of rates.
+    and of the commits in which they were found: in a source that was restored the same offsets are those of other
+    records. ``is_exact``: with equal ranges it reads the same records. Not so for the first batch, whose start is
+    stored nowhere, nor if a source's offsets mean nothing outside of this checkpoint, as those of Spark's sources of
+    files and of rates.
     """
 
     ends: str = ""
     ranges: str = ""
+    is_exact: bool = False
 
     @property
     def recorded(self) -> str:
@@ -56,12 +58,16 @@ class BatchSources(NamedTuple):
         return f"{self.ends[:_HALF]}{self.ranges[:_HALF] or _UNKNOWN}" if self.ends else ""
 
     def differ(self, recorded: str) -> bool:
-        """Whether the write with this digest has certainly read up to other ends."""
-        return bool(recorded and self.ends) and recorded[:_HALF] != self.ends[:_HALF]
+        """Whether the write with this digest has read other records, or may have: this one was planned anew, and counts
+        do not show that its source was restored meanwhile."""
+        if not recorded or not self.ends or recorded == self.ends:
+            return False
+        is_unknown = _UNKNOWN in (recorded[_HALF:], self.recorded[_HALF:])
+        return recorded[:_HALF] != self.ends[:_HALF] or not (is_unknown or recorded == self.recorded)
 
     def are_same(self, recorded: str) -> bool:
         """Whether the write with this digest has certainly read the same records."""
-        return bool(self.ranges) and recorded == self.recorded
+        return self.is_exact and recorded == self.recorded
 
 
 _HALF = 16
@@ -102,7 +108,7 @@ def find_difference(
     then, now = _count_by_topic(recorded.ranges), _count_by_topic(request.appends)
     differences = []
     if sources.differ(recorded.source_digest):
-        differences.append("it has read other records of its sources")
+        differences.append("it has read other records of its sources, or its offsets were looked up again")
     if set(then) != set(now):
         differences.append(f"it went to {_names(then)} then, and to {_names(now)} now")
     for topic in sorted(set(then) & set(now)):
