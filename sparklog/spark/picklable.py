@@ -13,7 +13,7 @@ from __future__ import annotations
 import pickle
 from typing import Any, ClassVar
 
-from sparklog.spark.stream.worker_processes import keep_quiet_when_spark_hangs_up, freeze_loaded_objects
+from sparklog.spark.stream.worker_processes import freeze_loaded_objects, keep_quiet_when_spark_hangs_up
 
 keep_quiet_when_spark_hangs_up()  # every process that Spark sends sparklog's objects to imports this module
 
