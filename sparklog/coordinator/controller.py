@@ -184,9 +184,10 @@ class Controller:
 
     def _check_all(self) -> Pass:
         epoch = self.epoch
-        self._root_epoch = read_root(self.coordinator.store).epoch
+        locations = self._locations()
+        self._root_epoch = read_root(self.coordinator.store).epoch if locations else 0
         try:
-            findings = [self._check(broker) for broker in self._locations()]
+            findings = [self._check(broker) for broker in locations]
             elected = self._conclude(findings)
             went_back = [finding.broker for finding in findings if finding.health is Health.WENT_BACK]
             if went_back:  # their loss is in the log now, so they may be usable again

@@ -104,8 +104,7 @@ def sweep(
     result.reader_leases = _remove_leases(coordinator.store, readers, now_ms - EXPIRED_LEASES_KEPT_MS)
     tables = tables or Tables(coordinator)
     tables.begin_deletion()
-    mirrors = read_mirrored_versions(coordinator.store, now_ms - MIRROR_IN_USE_MS)
-    due = _find_due(state, readers, mirrors, now_ms, result)
+    due = _find_due(coordinator.store, state, readers, now_ms, result)
     swept = _sweep_listings(coordinator, tables, due, check, result)
     while finished := list(islice(swept, LISTINGS_PER_COMMIT)):
         _finish_listings(coordinator, finished, result)
@@ -192,8 +191,7 @@ def due_files(coordinator: Coordinator, now_ms: int) -> list[RemovedFile]:
     """Return the files that a sweep would delete at this time. Errors as ``sweep``."""
     state, result = coordinator.refresh(), SweepResult()
     readers = read_reader_leases(coordinator.store, now_ms)
-    mirrors = read_mirrored_versions(coordinator.store, now_ms - MIRROR_IN_USE_MS)
-    clock, due = coordinator.log.clock, _find_due(state, readers, mirrors, now_ms, result)
+    clock, due = coordinator.log.clock, _find_due(coordinator.store, state, readers, now_ms, result)
     listings = [retry_read(partial(_read_listing, coordinator, key, result), clock) for key in due]
     files = [file for listing in listings for file in listing or () if file.broker in state.brokers]
     later = LaterListings(coordinator, due)
@@ -204,25 +202,23 @@ def due_files(coordinator: Coordinator, now_ms: int) -> list[RemovedFile]:
     return [file for file in files if file.path not in live]
 
 
-def _find_due(
-    state: State, readers: StoredReaderLeases, mirrors: Sequence[int], now_ms: int, result: SweepResult
-) -> list[str]:
+def _find_due(root: Store, state: State, readers: StoredReaderLeases, now_ms: int, result: SweepResult) -> list[str]:
     """Return the listings whose delay has passed and that neither a reader lease nor a mirror holds; count the others.
 
-    ``mirrors`` are the versions that they have: one that is promoted without the commit of a listing needs its files,
-    and does not know those in their place. It holds them for ``HELD_BY_MIRROR_MS`` at most.
+    A mirror that is promoted without the commit of a listing needs its files, and does not know those in their place.
+    It holds them for ``HELD_BY_MIRROR_MS`` at most. Raises StorageError.
     """
     due = [key for key, listing in sorted(state.removed_files.items()) if listing.delete_at_ms <= now_ms]
     result.listings_not_due += len(state.removed_files) - len(due)
     oldest = min((lease.version for lease in readers.valid), default=None)
     unheld = [key for key in due if oldest is None or state.removed_files[key].version <= oldest]
     result.listings_held_by_readers += len(due) - len(unheld)
-    last = min(mirrors, default=None)
+    mirrors = read_mirrored_versions(root, now_ms - MIRROR_IN_USE_MS) if unheld else []
+    last = min(mirrors, default=state.version)
     free = [
         key
         for key in unheld
-        if last is None
-        or state.removed_files[key].version <= last
+        if state.removed_files[key].version <= last
         or state.removed_files[key].delete_at_ms + HELD_BY_MIRROR_MS <= now_ms
     ]
     result.listings_held_by_mirrors += len(unheld) - len(free)
