@@ -59,6 +59,10 @@ CHECK_TRIES = 3
 RETRY_SECONDS = 0.1
 """seconds of the pause after the first try; it doubles."""
 
+ROOT_EPOCHS_SINCE = 3
+"""The feature level from which on no program of 0.2.0 checks locations: its checks have no epoch of the root, and would
+look older than ours."""
+
 RENEW_SECONDS = 60.0
 """seconds between two owner records of a location: what an older copy of the root, put in its place, cannot know."""
 
@@ -184,9 +188,11 @@ class Controller:
 
     def _check_all(self) -> Pass:
         epoch = self.epoch
-        self._root_epoch = read_root(self.coordinator.store).epoch
+        locations = self._locations()
+        states_epoch = bool(locations) and self.coordinator.state.level >= ROOT_EPOCHS_SINCE
+        self._root_epoch = read_root(self.coordinator.store).epoch if states_epoch else 0
         try:
-            findings = [self._check(broker) for broker in self._locations()]
+            findings = [self._check(broker) for broker in locations]
             elected = self._conclude(findings)
             went_back = [finding.broker for finding in findings if finding.health is Health.WENT_BACK]
             if went_back:  # their loss is in the log now, so they may be usable again

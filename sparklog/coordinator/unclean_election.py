@@ -16,7 +16,6 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any, cast
 
-from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.location_files import is_whole
 from sparklog.coordinator.ownership import check_owned
@@ -26,7 +25,7 @@ from sparklog.errors import (
     StorageUnavailableError,
 )
 from sparklog.log.layout import CLUSTER_KEY
-from sparklog.protocol.decide.elections import UncleanElection, needs_unclean_election
+from sparklog.protocol.decide.elections import UncleanElection, allows_unclean_election, needs_unclean_election
 from sparklog.protocol.decide.segments import Replacement, removed
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import State
@@ -41,7 +40,7 @@ def waiting_for_unclean_election(state: State) -> Iterator[TopicPartition]:
     """Yield the partitions without a leader whose topic allows unclean leader election."""
     for topic in state.topics_in_order():
         leaderless = [number for number, partition in enumerate(topic.partitions) if partition.leader < 0]
-        if leaderless and TopicConfig.resolve(topic.configs, state.configs).unclean_leader_election_enable:
+        if leaderless and allows_unclean_election(state, topic.name):
             yield from (
                 TopicPartition(topic.name, number)
                 for number in leaderless

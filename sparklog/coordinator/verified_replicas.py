@@ -52,12 +52,15 @@ def verify_replicas(coordinator: Coordinator) -> None:
         wanted = unseen
         if not wanted:
             break
-    if unheld or wanted:
-        logger.warning(
-            "%d partitions, such as %s, have no replica that was found to have all files: run `sparklog fsck`",
-            len(unheld) + len(wanted),
-            (unheld or wanted)[0],
-        )
+    for partitions, why in (
+        (unheld, "have no replica that was found to have all files"),
+        (
+            wanted,
+            "were rolled or cleaned while they were looked at, so that it is not known which replicas have all files",
+        ),
+    ):
+        if partitions:
+            logger.warning("%d partitions, such as %s, %s: run `sparklog fsck`", len(partitions), partitions[0], why)
 
 
 def _look(
@@ -74,7 +77,7 @@ def _look(
         paths = {segment.path for segment in segments}
         at = {broker: listings.sizes_if_listed(broker, paths) for broker in partition.isr}
         hold = tuple(broker for broker, sizes in at.items() if _holds_all(paths, sizes, at))
-        yield name, Verified(topic.topic_id, partition.log_end_offset, state.version, hold)
+        yield name, Verified(topic.topic_id, state.version, hold)
 
 
 def _holds_all(

@@ -81,6 +81,8 @@ logger = logging.getLogger(__name__)
 FORMAT = 1
 NOTES = "leases/mirrors/"
 NOTES_KEPT = 10
+NOTE_RENEWED_MS = 86_400_000
+"""ms after which a pass that finds nothing new stores its note again."""
 """Notes of a mirror that a root keeps: a pass that was suspended may set ``mirror.json`` back.
 
     leases/mirrors/<hash of the mirror's address>/<20 digits>     the digest of that commit
@@ -152,7 +154,7 @@ def mirror(
         previous = copier.commit(version, previous)
         progress(version, state.version)
     copier.check_not_promoted()
-    _note_mirrored(root, target, state)
+    _note_mirrored(root, target, state, log.expiry_clock.now_ms())
     if state.version != present:
         copier.mark(MirrorFile(FORMAT, state.cluster_id, root.root, state.version, state.timestamp_ms))
         copier.check_not_promoted()
@@ -267,6 +269,20 @@ def _notes_of(target: Store) -> str:
     return f"{NOTES}{hashlib.sha256(target.root.encode()).hexdigest()[:32]}/"
 
 
+def read_mirrored_versions(root: Store, since_ms: float) -> list[int]:
+    """Return up to which version each mirror has the commits of a root, of the mirrors that have noted that since then.
+    Raises StorageError."""
+    newest: dict[str, int] = {}
+    active: set[str] = set()
+    for info in root.list(NOTES):
+        mirror_name, _, version = info.key.removeprefix(NOTES).partition("/")
+        if version.isdecimal():
+            newest[mirror_name] = max(newest.get(mirror_name, -1), int(version))
+            if info.modified_ms >= since_ms:
+                active.add(mirror_name)
+    return [newest[name] for name in sorted(active)]
+
+
 def _read_note(root: Store, target: Store, version: int) -> str | None:
     try:
         return root.get(_note_key(target, version), limits.MAX_CLUSTER_FILE_BYTES).decode(errors="replace")
@@ -274,7 +290,7 @@ def _read_note(root: Store, target: Store, version: int) -> str | None:
         return None
 
 
-def _note_mirrored(root: Store, target: Store, state: State) -> None:
+def _note_mirrored(root: Store, target: Store, state: State, now_ms: float) -> None:
     """Note at the root that it is mirrored up to here, before ``mirror.json`` says so. Without it, a mirror is not
     continued once its newest commit was removed from the root.
 
@@ -282,6 +298,8 @@ def _note_mirrored(root: Store, target: Store, state: State) -> None:
     key = _note_key(target, state.version)
     try:
         if _read_note(root, target, state.version) == state.digest:
+            if root.info(key).modified_ms < now_ms - NOTE_RENEWED_MS:  # the mirror is still in use
+                root.put(key, state.digest.encode())
             return
         root.put(key, state.digest.encode())
         if not _still_has(root, state):
@@ -313,6 +331,20 @@ def _copy_allowed(root: Store, target: Store) -> None:
             write_allowed(target, allowed, RandomIds())
     except SparklogError as error:
         logger.warning("could not mirror the allowed locations of %s: %s", root.root, error)
+
+
+def _withdraw(target: Store, manifest: checkpoint.Manifest) -> None:
+    """Delete a manifest from a mirror, unless a promotion needs it, which has taken it for the newest one meanwhile."""
+
+    def is_needed() -> bool:
+        return read_boundary_file(target).boundary >= manifest.version
+
+    key = checkpoint.manifest_key(manifest)
+    data = target.get(key)
+    if not is_needed():
+        checkpoint.withdraw(target, manifest)
+        if is_needed():
+            target.put(key, data)
 
 
 class Copier:
@@ -360,7 +392,7 @@ class Copier:
         try:
             check()
         except CorruptMetadataError:
-            checkpoint.withdraw(self._target, manifest)
+            _withdraw(self._target, manifest)
             raise
         try:
             hint = self._root.get(checkpoint.LATEST_KEY)

@@ -57,8 +57,9 @@ def settle_boundary(mirror: Store) -> None:
     covered = -1 if manifest is None else manifest.version
     boundary = read_boundary_file(mirror)
     needed = covered if covered > newest else first - 1
-    if needed <= boundary.boundary:
+    if needed <= boundary.boundary and covered >= boundary.boundary:
         return
+    needed = max(needed, boundary.boundary)  # a checkpoint at it was withdrawn since an earlier try
     if covered < needed:
         raise CorruptMetadataError(
             f"{mirror.root} lacks commits before {first}, and its newest checkpoint is of version {covered}; mirror "

@@ -106,6 +106,7 @@ def promote(
     replaced_epoch = _find_replaced_epoch(new_root, old, storage_options, clock, ids)
     _allow_before_closing(target, old, clock, ids)
     may_have_lost = _close_old_root(target, old, mirror_file, replaced_epoch, storage_options, force, clock, ids)
+    check_not_closed_for_another(target)  # it has got that commit only now, if the old root failed before it was closed
     settle_boundary(target)
     claim_locations(new_root, old, replaced_epoch, storage_options, clock, ids)
     version = _move_to_new_root(target, old, mirror_file.cluster_id, storage_options, clock, ids)
@@ -489,11 +490,13 @@ def _move_to_new_root(
     this process is suspended: then InvalidRequestError is raised, and a new root that exists is closed for that one.
     Closing the old root, which is only a broker's location from now on, is best effort otherwise."""
     new_root = MirrorAsRoot(target, cluster_id)
+    settle_boundary(target)  # a pass of the mirror may jump to a checkpoint at any time until the new root is open
     brokers = CommitLog(new_root, clock, ids, moved=True).refresh().brokers.values()
     _allow_locations(target, old, brokers, ids)
     epoch = read_root(target).epoch
     owned = _look_at_owners(new_root, old, storage_options, clock, ids)
     if not owned.in_use:
+        settle_boundary(target)
         version = open_root(new_root, old.root, clock, ids, owned.unclaimed)
         owned = _look_at_owners(new_root, old, storage_options, clock, ids)
     if not owned.in_use:

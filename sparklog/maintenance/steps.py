@@ -215,6 +215,11 @@ def _run_deletion(context: MaintenanceContext, report: Report) -> None:
         report.notes.append(
             f"files of {done.listings_held_by_readers} commits are kept: readers still hold leases on them"
         )
+    if done.listings_held_by_mirrors:
+        report.notes.append(
+            f"files of {done.listings_held_by_mirrors} commits are kept, a day at most: a mirror lacks these commits, "
+            "and would need the files if it was promoted; `sparklog cluster mirror` brings it up to date"
+        )
     report.problems += done.problems
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import pickle
 from typing import Any, ClassVar
 
-from sparklog.spark.stream.worker_processes import keep_quiet_when_spark_hangs_up, set_aside_loaded_objects
+from sparklog.spark.stream.worker_processes import freeze_loaded_objects, keep_quiet_when_spark_hangs_up
 
 keep_quiet_when_spark_hangs_up()  # every process that Spark sends sparklog's objects to imports this module
 
@@ -52,8 +52,8 @@ class Picklable:
 
     @staticmethod
     def arrived() -> None:
-        """Tune the process that an object was sent to, which has now loaded all that it needs for it."""
-        set_aside_loaded_objects()
+        """Tune the process that an object was sent to."""
+        freeze_loaded_objects()
 
     def __reduce__(self) -> tuple[Any, ...]:
         attributes = {**self.__dict__, **dict.fromkeys(self.left_out)}

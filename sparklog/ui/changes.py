@@ -195,7 +195,10 @@ def _plan_config(visit: Visit, admin: AdminClient, form: Form) -> Plan:
         definition.description,
     ]
     topic = form.get("topic", "")
-    return Plan(effects, address(visit.name, "topics", topic, "configs") if topic else address(visit.name, "configs"))
+    if not topic:
+        return Plan(effects, address(visit.name, "configs"))
+    topic_ids = (visit.state.topic(topic).topic_id,)
+    return Plan(effects, address(visit.name, "topics", topic, "configs"), topic_ids=topic_ids)
 
 
 def _alter_config(visit: Visit, admin: AdminClient, form: Form) -> str:
@@ -322,7 +325,8 @@ def _plan_record(visit: Visit, admin: AdminClient, form: Form) -> Plan:
     ]
     if value:
         effects.append(f"SHA-256 of its value: {hashlib.sha256(value).hexdigest()}")
-    return Plan(effects, address(visit.name, "topics", topic.name, "records"), is_final=True)
+    href = address(visit.name, "topics", topic.name, "records")
+    return Plan(effects, href, is_final=True, topic_ids=(topic.topic_id,))
 
 
 def _produce(visit: Visit, admin: AdminClient, form: Form) -> str:

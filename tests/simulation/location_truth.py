@@ -249,7 +249,7 @@ class Truth:
         for action in commit.actions:
             if isinstance(action, ReplaceSegments) and not action.added:
                 self._check_dropped(root, before, action)
-        self._check_holders(root, set(root.newest.appends))
+        self._check_holders(root, set(root.newest.appends), before)
 
     def _check_dropped(self, root: Root, before: Version, action: ReplaceSegments) -> None:
         """Segments leave the log in an unclean election: those that the new leader does not have."""
@@ -270,24 +270,34 @@ class Truth:
             return None
         return self.home.get(registered.url) if registered.url else root.data_disk
 
-    def _check_holders(self, root: Root, new: set[tuple[TopicPartition, str]]) -> None:
-        """Every replica in sync has every live file."""
+    def _check_holders(self, root: Root, new: set[tuple[TopicPartition, str]], before: Version | None = None) -> None:
+        """Every replica in sync has every live file. What was lost in a restore counts neither for a ``new`` file nor
+        for a replica that has joined since ``before``: a process that was suspended over it has seen the file."""
         state = root.newest.state
         for partition, segments in root.newest.live.items():
             isr = state.partition(*partition).isr
+            former = before.state.find_partition(*partition) if before is not None else None
+            joined = set() if former is None else set(isr).difference(former.isr)
             homes = [(broker, self._home(root, broker)) for broker in isr]
             for path in {segment.path for segment in segments}:
                 lacking = [broker for broker, home in homes if home is None or not home.has(path)]
                 if lacking:
-                    self._check_lacking(root, partition, path, lacking, isr, (partition, path) in new)
+                    late = lacking if (partition, path) in new else joined.intersection(lacking)
+                    self._check_lacking(root, partition, path, lacking, isr, late)
 
     def _check_lacking(
-        self, root: Root, partition: TopicPartition, path: str, lacking: list[int], isr: Sequence[int], is_new: bool
+        self,
+        root: Root,
+        partition: TopicPartition,
+        path: str,
+        lacking: list[int],
+        isr: Sequence[int],
+        late: Collection[int],
     ) -> None:
         unexcused = []
         for broker in lacking:
             home = self._home(root, broker)
-            if home is not None and is_new and path in home.emptied:  # the log does not know of the loss yet
+            if home is not None and broker in late and path in home.emptied:  # the log does not know of the loss yet
                 self.excused.add((home.name, path))
             if home is None or (home.name, path) not in self.excused:
                 unexcused.append(broker)

@@ -129,6 +129,8 @@ class Transactions(SenderBase):
         self._lock = threading.RLock()
         self._takeover = Takeover(self._coordinator, self._config.transactional_id)
         self._identity: ProducerIdentity | None = None
+        self._exhausted: ProducerIdentity | None = None
+        """The identity of the last transaction, if its producer id has no epochs left."""
         self._history = 0
         self._compared: tuple[Begun, int] | None = None
         """Up to which commit a consumer of another coordinator had read when it was compared last, and the history."""
@@ -207,7 +209,7 @@ class Transactions(SenderBase):
             producer_id = state.indexes.transactional_ids.get(self._config.transactional_id)
             if producer_id == current.producer_id and state.producers[producer_id].epoch >= current.producer_epoch:
                 return self._fence()
-        return self._init_producer()
+        return self._init_producer(None if current is not None else self._exhausted)
 
     def _init_producer(self, present: ProducerIdentity | None = None) -> ProducerIdentity:
         limit = ClusterConfig.resolve(self._coordinator.refresh().configs).transaction_max_timeout_ms
@@ -536,11 +538,19 @@ class Transactions(SenderBase):
         except SparklogError as error:
             raise self._indeterminate(error) from error
         if fenced is None:
-            self._identity = next_identity
+            self._end_identity(next_identity)
             return None if result is None else result._replace(producer=next_identity)
         if result is None:
             self._stop(fenced)
         return result
+
+    def _end_identity(self, following: ProducerIdentity | None) -> None:
+        """Take the identity of the next transaction; None if the producer id has no epochs left."""
+        if following is not None:
+            self._exhausted = None
+        elif self._identity is not None:  # else this is repeated after an interrupt
+            self._exhausted = self._identity
+        self._identity = following
 
     def _fence(self) -> ProducerIdentity:
         """Return the next epoch. If the outcome is unknown, a later attempt recognises the epoch as its own."""
@@ -605,7 +615,7 @@ class Transactions(SenderBase):
         in_flight = self._transaction.in_flight
         self._set_results(in_flight, result)
         self._resolve(batches_of(in_flight))
-        self._identity = result.producer
+        self._end_identity(result.producer)
         self._unreported = COMMIT
         self._enter(READY)
         self._transaction = _Transaction()

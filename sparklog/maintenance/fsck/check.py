@@ -48,7 +48,13 @@ from sparklog.maintenance.fsck.kinds import (
 )
 from sparklog.maintenance.fsck.list_checks import check_lists
 from sparklog.maintenance.fsck.metadata_checks import Metadata, Progress, catch_up, check_metadata, no_progress
-from sparklog.maintenance.fsck.orphan_checks import Accounted, read_listings, still_unaccounted, unaccounted
+from sparklog.maintenance.fsck.orphan_checks import (
+    Accounted,
+    keep_beside_lost,
+    read_listings,
+    still_unaccounted,
+    unaccounted,
+)
 from sparklog.maintenance.fsck.replica_checks import (
     OF_INDEX,
     Copies,
@@ -216,6 +222,7 @@ def _check_files(check: Check, runner: TaskRunner, progress: Progress) -> list[F
     of_copies = _try_rebuilds(check, [finding for finding in check.copies.findings() if finding.broker not in gone])
     of_copies = [_without_deleted(finding, metadata.state) for finding in _try_retired(check, of_copies)]
     lost = {finding.path: finding.severity for finding in of_copies if finding.kind == MISSING_LOG}
+    orphans = [keep_beside_lost(orphan, lost) for orphan in orphans]
     tables = check_tables(check.store, check.stores, metadata.state, lists, check.scope.topics)
     tables = (_without_publication(finding, lost) for finding in tables)
     findings = [*offline_brokers(metadata.state, check.unreachable), *of_copies, *orphans, *tables]

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
 
+from msgspec.structs import replace
+
 from sparklog.coordinator.live_files import LiveFiles, live_partitions
 from sparklog.errors import CorruptMetadataError, ObjectNotFoundError
 from sparklog.log.broker_files import CHECK_KEY, LOCATIONS_KEY
@@ -31,7 +33,7 @@ from sparklog.log.owner_files import EPOCHS, OWNERS, SOURCE_EPOCHS
 from sparklog.log.reserve import reserve_keys
 from sparklog.log.segments import TopicSegments
 from sparklog.maintenance.fsck import kinds
-from sparklog.maintenance.fsck.kinds import INFO, WARNING, Finding
+from sparklog.maintenance.fsck.kinds import ERROR, INFO, WARNING, Finding
 from sparklog.monitoring.rollups import commits_of
 from sparklog.protocol.file_names import NO_VERSION, begun_at, is_data_file, is_table_log, log_path_of
 from sparklog.protocol.state import State
@@ -121,6 +123,20 @@ def _orphan(key: str, broker: int, size: int, fence: int) -> Finding:
         broker=broker,
         version=version,
     )
+
+
+def keep_beside_lost(finding: Finding, lost: Mapping[str, str]) -> Finding:
+    """Return an orphan with the advice to keep it, if a file of its partition is ``lost`` (severities by path): a copy
+    of the locations that is later than that of the root has the lost records in files that the root does not know."""
+    folder = finding.path.rpartition("/")[0]
+    beside = [path for path, severity in lost.items() if severity == ERROR and path.rpartition("/")[0] == folder]
+    if finding.kind != kinds.ORPHAN_FILE or not beside:
+        return finding
+    action = (
+        f"keep it, and run no vacuum: {beside[0]} is missing, and this file may have its records. If the root was "
+        "restored, restore a newer copy of it, or locations of before"
+    )
+    return replace(finding, action=action)
 
 
 def _orphan_listing(key: str) -> Finding:

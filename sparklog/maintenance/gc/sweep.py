@@ -39,6 +39,7 @@ from sparklog.errors import (
 from sparklog.log.commits.retired_files import RemovedFile, read_removed
 from sparklog.log.parallel import map_parallel
 from sparklog.maintenance.gc.later_listings import LaterListings
+from sparklog.maintenance.mirror import read_mirrored_versions
 from sparklog.maintenance.tables import Tables, tables_of
 from sparklog.protocol.commits import ForgetRemovedFiles
 from sparklog.protocol.decide.decision import Decision
@@ -59,6 +60,12 @@ FAILURES_IN_A_ROW = 3
 EXPIRED_LEASES_KEPT_MS = 3_600_000
 """Time in ms that a sweep keeps an expired reader lease, for a reader that renews it late."""
 
+HELD_BY_MIRROR_MS = 86_400_000
+"""Time in ms after its delay for which the files of a listing are kept for a mirror that does not have its commit."""
+
+MIRROR_IN_USE_MS = 7 * 86_400_000
+"""Time in ms after its last pass for which a mirror is taken to be in use."""
+
 
 @dataclass
 class SweepResult:
@@ -73,6 +80,7 @@ class SweepResult:
     files_in_use: int = 0
     listings_not_due: int = 0
     listings_held_by_readers: int = 0
+    listings_held_by_mirrors: int = 0
     reader_leases: int = 0
     problems: list[str] = field(default_factory=list)
 
@@ -96,7 +104,8 @@ def sweep(
     result.reader_leases = _remove_leases(coordinator.store, readers, now_ms - EXPIRED_LEASES_KEPT_MS)
     tables = tables or Tables(coordinator)
     tables.begin_deletion()
-    swept = _sweep_listings(coordinator, tables, _find_due(state, readers, now_ms, result), check, result)
+    due = _find_due(coordinator.store, state, readers, now_ms, result)
+    swept = _sweep_listings(coordinator, tables, due, check, result)
     while finished := list(islice(swept, LISTINGS_PER_COMMIT)):
         _finish_listings(coordinator, finished, result)
     return result
@@ -182,7 +191,7 @@ def due_files(coordinator: Coordinator, now_ms: int) -> list[RemovedFile]:
     """Return the files that a sweep would delete at this time. Errors as ``sweep``."""
     state, result = coordinator.refresh(), SweepResult()
     readers = read_reader_leases(coordinator.store, now_ms)
-    clock, due = coordinator.log.clock, _find_due(state, readers, now_ms, result)
+    clock, due = coordinator.log.clock, _find_due(coordinator.store, state, readers, now_ms, result)
     listings = [retry_read(partial(_read_listing, coordinator, key, result), clock) for key in due]
     files = [file for listing in listings for file in listing or () if file.broker in state.brokers]
     later = LaterListings(coordinator, due)
@@ -193,14 +202,27 @@ def due_files(coordinator: Coordinator, now_ms: int) -> list[RemovedFile]:
     return [file for file in files if file.path not in live]
 
 
-def _find_due(state: State, readers: StoredReaderLeases, now_ms: int, result: SweepResult) -> list[str]:
-    """Return the listings whose delay has passed and that no reader lease holds; count the others."""
+def _find_due(root: Store, state: State, readers: StoredReaderLeases, now_ms: int, result: SweepResult) -> list[str]:
+    """Return the listings whose delay has passed and that neither a reader lease nor a mirror holds; count the others.
+
+    A mirror that is promoted without the commit of a listing needs its files, and does not know those in their place.
+    It holds them for ``HELD_BY_MIRROR_MS`` at most. Raises StorageError.
+    """
     due = [key for key, listing in sorted(state.removed_files.items()) if listing.delete_at_ms <= now_ms]
     result.listings_not_due += len(state.removed_files) - len(due)
     oldest = min((lease.version for lease in readers.valid), default=None)
     unheld = [key for key in due if oldest is None or state.removed_files[key].version <= oldest]
     result.listings_held_by_readers += len(due) - len(unheld)
-    return unheld
+    mirrors = read_mirrored_versions(root, now_ms - MIRROR_IN_USE_MS) if unheld else []
+    last = min(mirrors, default=state.version)
+    free = [
+        key
+        for key in unheld
+        if state.removed_files[key].version <= last
+        or state.removed_files[key].delete_at_ms + HELD_BY_MIRROR_MS <= now_ms
+    ]
+    result.listings_held_by_mirrors += len(unheld) - len(free)
+    return free
 
 
 def _read_listing(coordinator: Coordinator, key: str, result: SweepResult) -> list[RemovedFile] | None:

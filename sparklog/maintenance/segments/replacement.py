@@ -29,7 +29,17 @@ from sparklog.log.records.replicated_file import discard
 from sparklog.maintenance.runner import StopRequested, TaskRunner, raise_first
 from sparklog.maintenance.segments.files import FETCHED_AHEAD, ReplicaStores
 from sparklog.maintenance.segments.merge import RangeReplacement, SegmentTask, Target, TaskResult
-from sparklog.protocol.decide.segments import Replacement, SegmentsRequest, change_segments, changed_since, removed
+from sparklog.protocol.decide.decision import Decision
+from sparklog.protocol.decide.segments import (
+    LeftOut,
+    Replacement,
+    SegmentsRequest,
+    SegmentsResult,
+    change_segments,
+    changed_since,
+    removed,
+)
+from sparklog.protocol.plan.compaction import rules_of
 from sparklog.protocol.schema_versions import find_record_schema
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import PartitionState, State
@@ -237,7 +247,7 @@ class SegmentReplacement:
         changes = [replacement.change for replacement in replacements]
         request = SegmentsRequest(version=version, changes=changes, files=listing)
         with delete_unnamed(coordinator.log, [listing]):
-            result = coordinator.submit(partial(change_segments, request=request))
+            result = coordinator.submit(partial(_decide, planned=self._state, request=request))
         for skipped in result.left_out:
             partition = f"{skipped.change.topic}-{skipped.change.partition}"
             self.counts.left_out.append(f"skipped {partition}: {skipped.why}; the next run retries it")
@@ -259,6 +269,25 @@ class SegmentReplacement:
     def _delay_ms(self, topic: str, replacements: Sequence[PreparedReplacement]) -> int:
         config = TopicConfig.resolve(self._state.topic(topic).configs, self._state.configs)
         return delete_delay_ms(config, (segment for replacement in replacements for segment in replacement.old))
+
+
+def _decide(state: State, planned: State, request: SegmentsRequest) -> Decision[SegmentsResult]:
+    """Return the changes that are still valid; no cleaning of a topic that is no longer compacted, or by other rules,
+    as in Kafka, which aborts it."""
+    left_out = [
+        LeftOut(change, "the topic's rules of compaction have changed")
+        for change in request.changes
+        if isinstance(change, Replacement) and change.together and _rules(state, change) != _rules(planned, change)
+    ]
+    refused = [change for change, _ in left_out]
+    remaining = [change for change in request.changes if change not in refused]
+    decision = change_segments(state, replace(request, changes=remaining))
+    return Decision(decision.actions, SegmentsResult(decision.result.done, [*left_out, *decision.result.left_out]))
+
+
+def _rules(state: State, change: Replacement) -> object:
+    topic = state.topics.get(change.topic)
+    return None if topic is None else rules_of(TopicConfig.resolve(topic.configs, state.configs))
 
 
 def _join_adjacent(replacements: Sequence[PreparedReplacement]) -> list[PreparedReplacement]:

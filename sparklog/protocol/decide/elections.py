@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from sparklog.config.topic_configs import TopicConfig
 from sparklog.errors import (
     ElectionNotNeededError,
     EligibleLeadersNotAvailableError,
@@ -246,14 +247,32 @@ def elect_unclean(
 ) -> Decision[ErrorByPartition]:
     """Elect leaders that are not in sync. The result has an error or None by partition.
 
-    ``epoch`` is the controller's if the controller requests it. Segments that the new leader lacks leave the log; their
-    offsets stay unused. Errors: ElectionNotNeededError if there is a leader, EligibleLeadersNotAvailableError if the
-    partition has changed since it was inspected: inspect it again.
+    ``epoch`` is the controller's if the controller requests it, which it may as long as the topic allows it. Segments
+    that the new leader lacks leave the log; their offsets stay unused. Errors: ElectionNotNeededError if there is a
+    leader, EligibleLeadersNotAvailableError if the partition has changed since it was inspected: inspect it again.
     """
     if epoch is not None:
         check_controller(state, epoch)
     by_partition = {(election.topic, election.partition): election for election in elections}
-    return decide_each(by_partition, lambda partition: _elect_unclean_leader(state, by_partition[partition]))
+
+    def elect(partition: TopicPartition) -> list[Action]:
+        election = by_partition[partition]
+        if epoch is not None and not allows_unclean_election(state, election.topic):
+            raise EligibleLeadersNotAvailableError(
+                f"unclean.leader.election.enable of topic {election.topic} was set to false since broker "
+                f"{election.broker} was inspected as the leader of partition {election.partition}",
+                topic=election.topic,
+                partition=election.partition,
+            )
+        return _elect_unclean_leader(state, election)
+
+    return decide_each(by_partition, elect)
+
+
+def allows_unclean_election(state: State, topic: str) -> bool:
+    """Return whether the controller may elect leaders of a topic that are not in sync."""
+    configs = state.topics[topic].configs if topic in state.topics else {}
+    return TopicConfig.resolve(configs, state.configs).unclean_leader_election_enable
 
 
 def _elect_unclean_leader(state: State, election: UncleanElection) -> list[Action]:

@@ -123,7 +123,7 @@ def move_location(
     return Decision([*moved.actions, *changes], Move(True, behind=tuple(behind)))
 
 
-def still_holds(state: State, name: TopicPartition, partition: PartitionState, seen: Seen | Verified) -> bool:
+def still_holds(state: State, name: TopicPartition, partition: PartitionState, seen: Seen) -> bool:
     """Return whether the partition has the live files that it had when the location was looked at."""
     return (
         state.topics[name.topic].topic_id == seen.topic_id
@@ -155,11 +155,9 @@ def lose_evidence(state: State) -> list[Action]:
 
 
 class Verified(NamedTuple):
-    """What was found of a partition at ``version``, when its log ended at ``log_end_offset``: the replicas in sync that
-    ``hold`` all live files."""
+    """What was found of a partition at ``version``: the replicas in sync that ``hold`` all live files."""
 
     topic_id: str
-    log_end_offset: int
     version: int
     hold: tuple[int, ...]
 
@@ -175,7 +173,7 @@ class Verification(NamedTuple):
 
 def verify_isr(state: State, found: Mapping[TopicPartition, Verified]) -> Decision[Verification]:
     """Let replicas that were not found to hold all files leave the ISR, where another one was; where none was, the ISR
-    stays as it is."""
+    stays as it is. What was appended since does not matter: its commit names who has it."""
     online = online_brokers(state)
     changes: list[Action] = []
     shrunk: list[TopicPartition] = []
@@ -185,7 +183,7 @@ def verify_isr(state: State, found: Mapping[TopicPartition, Verified]) -> Decisi
         partition = state.find_partition(*name)
         if partition is None or state.topics[name.topic].topic_id != verified.topic_id:
             continue
-        if not still_holds(state, name, partition, verified):
+        if changed_since(partition, verified.version, 0, partition.log_end_offset):
             unseen.append(name)
             continue
         if not any(broker in verified.hold for broker in partition.isr):

@@ -39,10 +39,12 @@ def init_producer(
     this raises ProducerFencedError if another instance has taken over, which it must not fence in turn (KIP-360), and
     UnknownProducerIdError for an expired producer. Raises InvalidRequestError for an invalid transactional id.
     """
+    number = state.indexes.transactional_ids.get(transactional_id) if transactional_id else None
     if present is not None:
         _check_is_present(state, present)
+        if number != present.producer_id:  # its id had no epochs left, and another instance has got the next one
+            raise _fenced(present, state.producers[present.producer_id])
     fence: list[Action] = []
-    number = state.indexes.transactional_ids.get(transactional_id) if transactional_id else None
     if number is not None:
         producer = state.producers[number]
         identity = ProducerIdentity(number, producer.epoch + 1)

@@ -184,7 +184,9 @@ def prepare(coordinator: Coordinator, group: str, topics: Sequence[str], reset: 
     }
     if reset == "latest" and offsets and not state.groups.get(group, GroupState()).members:
         for part in split_offsets(offsets):
-            commit = GroupCommit(group=group, offsets=part, topic_ids=topic_ids(state, part))
+            # another driver may have committed others while this one was suspended
+            replaces = dict.fromkeys(part, None)
+            commit = GroupCommit(group=group, offsets=part, topic_ids=topic_ids(state, part), replaces=replaces)
             coordinator.submit(partial(commit_group_offsets, commit=commit))
     return {
         partition: end

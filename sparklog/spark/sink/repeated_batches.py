@@ -10,7 +10,7 @@ A repetition always has the same number, topics, end of its sources, and records
 partition if all rows of a topic were placed by a key or by the column ``partition``; otherwise these depend on Spark's
 batches. If what was read is known for both writes (``BatchSources``), it decides instead of the record counts: the same
 records were read, even if a nondeterministic query wrote another number. Ends alone do not decide: a batch may begin
-earlier, or its sources have other files under the same number.
+earlier, its sources have other files under the same number, or their root have been restored.
 
 Rules: pure. Not for: noticing that a number was used (``protocol.decide.append``), writing (``writer``).
 """
@@ -41,22 +41,37 @@ MOST_SHOWN = 3
 class BatchSources(NamedTuple):
     """Digests of which records a micro-batch reads, empty where that is not known (``stream.checkpoint``).
 
-    ``ends`` is of the offsets at which it ends in all of its sources. ``ranges`` is of those at which it begins, too:
-    with an equal one it reads the same records. It is empty for the first batch, whose start is stored nowhere, and if
-    a source's offsets mean nothing outside of this checkpoint, as those of Spark's sources of files and of rates.
+    ``ends`` is of the offsets at which it ends in all of its sources. ``ranges`` is of those at which it begins, too,
+    and of the commits in which they were found: in a source that was restored the same offsets are those of other
+    records. ``is_exact``: with equal ranges it reads the same records. Not so for the first batch, whose start is
+    stored nowhere, nor if a source's offsets mean nothing outside of this checkpoint, as those of Spark's sources of
+    files and of rates.
     """
 
     ends: str = ""
     ranges: str = ""
+    is_exact: bool = False
 
     @property
     def recorded(self) -> str:
-        """The digest that is stored with the write."""
-        return self.ranges or self.ends
+        """The digest that is stored with the write: one half of each. Earlier versions recorded the ends."""
+        return f"{self.ends[:_HALF]}{self.ranges[:_HALF] or _UNKNOWN}" if self.ends else ""
 
     def differ(self, recorded: str) -> bool:
-        """Whether the write with this digest has certainly read other records. Earlier versions recorded the ends."""
-        return bool(recorded and self.ends) and recorded not in (self.ranges, self.ends)
+        """Whether the write with this digest has read other records, or may have: this one was planned anew, and counts
+        do not show that its source was restored meanwhile."""
+        if not recorded or not self.ends or recorded == self.ends:
+            return False
+        is_unknown = _UNKNOWN in (recorded[_HALF:], self.recorded[_HALF:])
+        return recorded[:_HALF] != self.ends[:_HALF] or not (is_unknown or recorded == self.recorded)
+
+    def are_same(self, recorded: str) -> bool:
+        """Whether the write with this digest has certainly read the same records."""
+        return self.is_exact and recorded == self.recorded
+
+
+_HALF = 16
+_UNKNOWN = "0" * _HALF
 
 
 def application_of(query_id: str, topic: str = "") -> str:
@@ -93,13 +108,13 @@ def find_difference(
     then, now = _count_by_topic(recorded.ranges), _count_by_topic(request.appends)
     differences = []
     if sources.differ(recorded.source_digest):
-        differences.append("it has read other records of its sources")
+        differences.append("it has read other records of its sources, or its offsets were looked up again")
     if set(then) != set(now):
         differences.append(f"it went to {_names(then)} then, and to {_names(now)} now")
     for topic in sorted(set(then) & set(now)):
         if _is_deleted(topic, recorded, state):
             differences.append(f"topic {topic} was deleted since")
-        elif sources.ranges and sources.ranges == recorded.source_digest:
+        elif sources.are_same(recorded.source_digest):
             continue  # the same input for certain, even if a nondeterministic query wrote other records
         elif then[topic].total() != now[topic].total():
             differences.append(

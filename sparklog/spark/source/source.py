@@ -23,7 +23,7 @@ from sparklog.spark.source.system_reader import SystemTableReader, system_option
 from sparklog.spark.source.table_options import effective_options, table_columns, with_table_options
 from sparklog.spark.stream.options import stream_options
 from sparklog.spark.stream.reader import RefusedStreamReader, SparklogStreamReader
-from sparklog.spark.stream.worker_processes import set_aside_loaded_objects
+from sparklog.spark.stream.worker_processes import freeze_loaded_objects
 from sparklog.spark.stream.writer import SparklogStreamWriter
 
 
@@ -35,7 +35,7 @@ class SparklogDataSource(Picklable, DataSource):
         return "sparklog"
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        set_aside_loaded_objects()  # the process that Spark creates it in is sent only the class
+        freeze_loaded_objects()  # the process that Spark creates it in is sent only the class
         self._given = Options(options)
 
     def schema(self) -> StructType:

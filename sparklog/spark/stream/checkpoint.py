@@ -13,7 +13,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from urllib.parse import urlsplit
 
@@ -91,17 +91,18 @@ def batch_sources(checkpoint: str, storage_options: Mapping[str, object], batch_
     except SparklogError as error:
         logger.debug("%s: offsets of micro-batch %s cannot be read: %s", checkpoint, batch_id, error)
         return BatchSources()
-    starts: list[str] = []
+    ranges, is_exact = "", False
     with suppress(SparklogError):
-        starts = _source_lines(store, batch_id - 1) if batch_id and all(map(_is_absolute, ends)) else []
-    return BatchSources(_digest(ends), _digest([*starts, "", *ends]) if starts else "")
+        starts = _source_lines(store, batch_id - 1) if batch_id else []
+        ranges, is_exact = _digest([*starts, "", *ends]), bool(starts) and all(map(_is_absolute, ends))
+    return BatchSources(_digest(map(without_commit, ends)), ranges, is_exact)
 
 
 def _source_lines(store: Store, batch_id: int) -> list[str]:
-    return [without_commit(line) for line in _read_offsets(store, batch_id).splitlines()[2:]]
+    return _read_offsets(store, batch_id).splitlines()[2:]
 
 
-def _digest(lines: Sequence[str]) -> str:
+def _digest(lines: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:DIGEST_LENGTH]
 
 

@@ -26,7 +26,7 @@ from sparklog.coordinator.kept_reading import start_reading
 from sparklog.coordinator.reader_leases import ReaderLease
 from sparklog.errors import SparklogError
 from sparklog.log.records.fetch import Fetcher
-from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets, split_offsets, topic_ids
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets, find_offset, split_offsets, topic_ids
 from sparklog.protocol.state import BrokerState, State
 from sparklog.spark.broker_stores import readable_stores
 from sparklog.spark.options import Subscription
@@ -294,5 +294,8 @@ def commit_ends(coordinator: Coordinator, group: str, ends: Iterable[StreamOffse
     for end in ends:
         offsets.update(uncommitted_offsets(end, state, group))
     for part in split_offsets(offsets) if offsets else ():
-        commit = GroupCommit(group=group, offsets=part, topic_ids=topic_ids(state, part), history=history)
+        # another instance of the query may have committed others while this one was suspended
+        replaces = {partition: find_offset(state, group, *partition) for partition in part}
+        ids = topic_ids(state, part)
+        commit = GroupCommit(group=group, offsets=part, topic_ids=ids, history=history, replaces=replaces)
         coordinator.submit(partial(commit_group_offsets, commit=commit), histories=[commit.history])

@@ -1,15 +1,17 @@
 """Tune Spark's Python processes: cheaper garbage collection, and no traceback after a closed socket.
 
 Spark keeps its Python processes and collects garbage in each after every task and every call: with pyspark, pyarrow and
-sparklog loaded that takes 20 to 50 ms of a core, some three times for a query or a micro-batch, for objects that live
-as long as the process. Objects that are frozen once are not scanned again; a collection then takes 1 ms.
+sparklog loaded that takes 20 to 50 ms of a core, for objects that live as long as the process. Objects that are frozen
+are not scanned again; a collection then takes 1 ms. Much is loaded by the first task only, and Spark tells nobody that
+a task has ended: the objects of the first few arrivals, two for a task that reads, find what the tasks before them
+have loaded.
 
 A process that ends flushes its output to Spark, which may have closed the connection by then. Over a Unix domain socket
 (``spark.python.unix.domain.socket.enabled``) the flush fails immediately, and Spark's daemon prints a traceback, though
 nothing is wrong. Processes that have loaded sparklog do not print it.
 
-Rules: does nothing outside of Spark's processes, and is done once in each, when the first object of sparklog's arrives
-(``picklable``).
+Rules: does nothing outside of Spark's processes; is done a few times in each and then never again, so that what a
+long-lived one drops is still collected. Not for: threads and sockets of Spark.
 """
 
 from __future__ import annotations
@@ -18,18 +20,22 @@ import builtins
 import gc
 import sys
 import traceback
-from functools import cache
+from itertools import count
 from typing import Any
 
 DAEMON = "pyspark.daemon"
 """The module that Spark's Python processes are forked from."""
+FREEZES = 4
+"""calls of ``freeze_loaded_objects`` that do so: those of two tasks that read, or of four that write."""
+
+_calls = count()
 
 
-@cache
-def set_aside_loaded_objects() -> None:
-    """Exempt the objects that this process has loaded from garbage collection, once, if it is one of Spark's."""
+def freeze_loaded_objects() -> None:
+    """Exempt what this process has loaded from garbage collection, if it is one of Spark's and this is one of the first
+    ``FREEZES`` calls."""
     # Not by gc.get_freeze_count(): it counts the objects one by one, which takes milliseconds.
-    if is_of_spark():
+    if next(_calls) < FREEZES and is_of_spark():
         gc.freeze()
 
 

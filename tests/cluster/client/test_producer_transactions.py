@@ -28,6 +28,9 @@ from sparklog.errors import (
     TransactionAbortedError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.protocol.commits import InitProducer
+from sparklog.protocol.decide.decision import Decision
+from sparklog.protocol.decide.producers import MAX_PRODUCER_EPOCH
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.plan.partitioner import partition_for_key
 from sparklog.testing.faulty_store import ERROR, LOST_ANSWER, UNAVAILABLE
@@ -104,6 +107,51 @@ def test_transactions_follow_one_another(cluster: Coordinator, producer: Produce
         producer.commit_transaction()
         assert future.get(WAIT).offset == number
     assert values(cluster, "audit") == [b"0", b"1", b"2"]
+
+
+def age(cluster: Coordinator) -> None:
+    """Let the transactional id have one epoch left, as after 32,765 transactions."""
+    actions = [
+        InitProducer(producer_id=0, producer_epoch=0, transactional_id="tx"),
+        InitProducer(producer_id=0, producer_epoch=MAX_PRODUCER_EPOCH - 2, transactional_id="tx"),
+    ]
+    cluster.submit(lambda state: Decision([*actions], None))
+
+
+def transact(producer: Producer, value: bytes) -> None:
+    producer.begin_transaction()
+    producer.send("audit", value)
+    producer.commit_transaction()
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_transactional_id_goes_on_with_another_producer_id_when_its_epochs_are_used_up(
+    cluster: Coordinator, closed: bool
+) -> None:
+    age(cluster)
+    producer = new_producer(cluster)
+    producer.init_transactions()
+    transact(producer, b"last")
+    if closed:
+        producer.close()
+        producer = new_producer(cluster)
+        producer.init_transactions()
+    transact(producer, b"next")
+    producer.close()
+    assert values(cluster, "audit") == [b"last", b"next"]
+
+
+def test_a_producer_whose_epochs_are_used_up_is_fenced_by_a_newer_instance(cluster: Coordinator) -> None:
+    age(cluster)
+    with new_producer(cluster) as zombie, new_producer(cluster) as live:
+        zombie.init_transactions()
+        transact(zombie, b"last")
+        live.init_transactions()
+        for _ in range(2):
+            with pytest.raises(ProducerFencedError, match="a newer instance has taken over"):
+                transact(zombie, b"of the zombie")
+            transact(live, b"live")
+    assert values(cluster, "audit") == [b"last", b"live", b"live"]
 
 
 def test_an_empty_transaction_commits_nothing(cluster: Coordinator, producer: Producer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,11 @@ import pytest
 from sparklog.client.producer.producer import Producer
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.coordinator.controller import Controller
+from sparklog.coordinator.unclean_election import UncleanSearch
 from sparklog.errors import StoragePermissionError
 from sparklog.protocol.decide.brokers import is_online
+from sparklog.protocol.decide.elections import UncleanElection
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.base import ObjectInfo
 from sparklog.store.local import LocalStore
 from tests.cluster.maintenance.replicas import Replicas
@@ -95,3 +99,21 @@ def test_the_controller_keeps_its_lease_while_it_lists_for_long(
     assert len(found.unclean) == PARTITIONS
     assert is_online(replicas.cluster.state, 2)
     assert leaders(replicas.cluster) == {2}
+
+
+def test_the_controller_elects_nobody_that_the_topic_forbids_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lists a location for minutes, or is suspended; the disk with all records is back by then."""
+    replicas = leaderless(tmp_path)
+    find = UncleanSearch.find
+
+    def forbid(search: UncleanSearch, topic: str, number: int) -> UncleanElection:
+        found = find(search, topic, number)
+        changes = {"unclean.leader.election.enable": "false"}
+        open_cluster(str(tmp_path / "root")).submit(partial(alter_configs, topic="lost", changes=changes))
+        return found
+
+    monkeypatch.setattr(UncleanSearch, "find", forbid)
+    assert replicas.controller.check().unclean == []
+    assert leaders(replicas.cluster) == {-1}

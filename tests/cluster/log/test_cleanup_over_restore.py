@@ -261,3 +261,24 @@ def test_a_writer_that_has_loaded_a_checkpoint_needs_no_commit_before_it() -> No
         store.delete(key)
     append(writer, b"more")
     assert values(open_cluster(store, clock=clock))[-2:] == [b"of the checkpoint", b"more"]
+
+
+def test_no_commits_are_removed_while_a_checkpoint_of_another_history_is_the_newest() -> None:
+    """A stalled writer has left it at the same version; once the commit of that number is removed, nothing tells which
+    of the two is the log's."""
+    restored = Restored(has_checkpoint=False)
+    others = open_cluster(restored.store, clock=restored.clock)
+    append(others, b"last")
+    others.log.write_checkpoint()
+    own = checkpoint.read_newest_listed(restored.store)
+    assert own is not None
+    restored.clock.advance(WEEK)
+    late = f"{CHECKPOINTS}{own.version:020d}-{'z' * 22}.json"  # its name comes after the own one's
+    restored.store.put(late, restored.store.get(checkpoint.manifest_key(own)).replace(own.digest.encode(), b"00" * 32))
+    before = stored(restored.store)
+    for _ in range(2):
+        cleanup.remove_some_commits(restored.store, restored.clock, REMOVE_ALL, own, NONE_KEPT)
+        remove_commits(restored.store, restored.clock)
+        assert stored(restored.store) == before
+    restored.store.delete(late)
+    assert cleanup.remove_some_commits(restored.store, restored.clock, REMOVE_ALL, own, NONE_KEPT)

@@ -132,6 +132,28 @@ def test_topics_that_are_not_compacted_are_not_cleaned() -> None:
         assert compact(c.coordinator, InProcess()).commits == 0
 
 
+@pytest.mark.parametrize(
+    "change", [{"cleanup.policy": "delete"}, {"min.compaction.lag.ms": "99999999"}, {"delete.retention.ms": "5"}]
+)
+def test_a_pass_that_is_at_work_removes_nothing_by_rules_that_were_changed_since(change: dict[str, str]) -> None:
+    with cluster() as c:
+        c.create_topic("t", configs=COMPACT)
+        for value in ("1", "2", "3"):
+            put(c, ("a", value))
+        put(c, ("b", "active"))
+        before = contents(c)
+
+        class Later(InProcess):
+            def run(self, function: Any, tasks: Any) -> Any:
+                yield from super().run(function, tasks)
+                c.coordinator.submit(partial(alter_configs, topic="t", changes=change))
+
+        counts = compact(c.coordinator, Later())
+        assert counts.records_removed == 0
+        assert "rules of compaction have changed" in counts.left_out[0]
+        assert contents(c) == before
+
+
 def test_a_disabled_cleaner_cleans_nothing() -> None:
     with cluster() as c:
         c.create_topic("t", configs=COMPACT)

@@ -205,6 +205,18 @@ def test_an_orphan_is_reported_as_a_note_only(cluster: DamagedCluster) -> None:
     ]
 
 
+def test_no_vacuum_is_advised_for_an_orphan_beside_files_that_are_lost(tmp_path: Path) -> None:
+    """The locations were copied after a roll that the copied root does not know: the orphan has the lost records."""
+    cluster = DamagedCluster(tmp_path, topics=("orders", "audit"))
+    for topic in ("orders", "audit"):
+        path = cluster.append(topic)
+        cluster.file(path[:-8] + "xxxx.log").write_bytes(b"x")
+    cluster.file(path).unlink()
+    advice = {finding.path.split("-")[0]: finding.action for finding in cluster.report().of_kind("orphan-file")}
+    assert "deletes it" in advice["orders"]
+    assert "run no vacuum" in advice["audit"]
+
+
 def test_a_fast_check_reads_no_batches_and_reports_missing_and_short_files(cluster: DamagedCluster) -> None:
     flipped, short = cluster.append(), cluster.append()
     cluster.flip(flipped, 700)

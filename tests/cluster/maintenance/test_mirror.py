@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,8 +25,12 @@ from sparklog.errors import (
     DuplicateBrokerRegistrationError,
     InvalidRequestError,
     SparklogError,
+    StorageUnavailableError,
 )
-from sparklog.log.layout import CHECKPOINTS, CLUSTER_KEY, COMMITS, Boundary, write_boundary
+from sparklog.log.checkpoints import checkpoint
+from sparklog.log.layout import CHECKPOINTS, CLUSTER_KEY, COMMITS, Boundary, read_boundary, write_boundary
+from sparklog.log.owner_files import EPOCHS
+from sparklog.maintenance import promotion
 from sparklog.maintenance.mirror import Copier, mirror, mirror_cluster, read_mirror_file
 from sparklog.maintenance.promotion import promote
 from sparklog.protocol.commits import commit_key
@@ -393,6 +398,86 @@ def test_a_mirror_whose_promotion_was_begun_is_not_continued_after_removed_commi
         mirror(root, target)
     promote(target.root, root.root, force=True)
     assert open_cluster(target.root).state.version > newest
+
+
+def test_a_promotion_states_which_commits_a_pass_of_the_mirror_left_out_meanwhile(tmp_path: Path) -> None:
+    replicas, target = with_mirror(tmp_path)
+    root, done = open_store(root_of(replicas)), list[str]()
+
+    def jump(step: int, call: Call) -> None:
+        if call.operation == "put_if_absent" and call.key.startswith(EPOCHS) and not done:
+            done.append(call.key)
+            (tmp_path / "away").rename(tmp_path / "root")
+            replicas.produce(3)
+            replicas.cluster.log.write_checkpoint()
+            newest = replicas.cluster.state.version
+            write_boundary(root, Boundary(boundary=newest))
+            for version in range(newest + 1):
+                root.delete(commit_key(version))
+            replicas.produce(1)
+            mirror(root, target)
+            (tmp_path / "root").rename(tmp_path / "away")
+
+    (tmp_path / "root").rename(tmp_path / "away")
+    with substituted(FaultyStore(target, before=jump)):
+        promote(target.root, root.root, force=True)
+    assert done
+    newest = open_cluster(target.root).state.version
+    for version in range(read_boundary(target) + 1, newest + 1):
+        assert target.get(commit_key(version))
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_checkpoint_that_a_promotion_needs_is_not_withdrawn(tmp_path: Path, late: bool) -> None:
+    """By a pass of the mirror that was suspended after it had stored it; ``late``: when it had looked already."""
+    replicas, target = with_mirror(tmp_path)
+    replicas.produce(1)
+    replicas.cluster.log.write_checkpoint()
+    manifest = checkpoint.read_newest_listed(replicas.cluster.store)
+    assert manifest is not None
+
+    def need(step: int, call: Call) -> None:
+        if late and call.operation == "delete":
+            write_boundary(target, Boundary(boundary=manifest.version))
+
+    def refuse() -> str:
+        raise CorruptMetadataError("the root was restored")
+
+    if not late:
+        write_boundary(target, Boundary(boundary=manifest.version))
+    copier = Copier(replicas.cluster.store, FaultyStore(target, before=need))
+    with pytest.raises(CorruptMetadataError, match="was restored"):
+        copier.checkpoint(manifest, refuse)
+    assert checkpoint.read_newest_listed(target) == manifest
+
+
+def test_a_mirror_that_learns_late_that_another_one_is_the_root_is_not_promoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old root failed when it was asked, and answered when its last commit was mirrored."""
+    replicas, first = with_mirror(tmp_path)
+    root, second = open_store(root_of(replicas)), open_store(str(tmp_path / "second"))
+    mirror(root, second)
+
+    def suspend(step: int, call: Call) -> None:
+        if call.operation == "put_if_absent" and call.key.startswith(EPOCHS):
+            raise KeyboardInterrupt
+
+    with substituted(FaultyStore(first, before=suspend)), pytest.raises(KeyboardInterrupt):
+        promote(first.root, root.root)
+    calls: list[int] = []
+
+    def fail_once(*arguments: Any) -> object:
+        calls.append(1)
+        if len(calls) == 1:
+            raise StorageUnavailableError("not now")
+        return mirror(*arguments)
+
+    monkeypatch.setattr(promotion, "mirror", fail_once)
+    with pytest.raises(InvalidRequestError, match=f"closed for {first.root}"):
+        promote(second.root, root.root, force=True)
+    promote(first.root, root.root)
+    assert values(open_cluster(first.root)) == replicas.sent[0]
 
 
 @pytest.mark.parametrize("force", [False, True])

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.coordinator import open_cluster
+from sparklog.coordinator import create_cluster, open_cluster
+from sparklog.coordinator.brokers import add_broker
 from sparklog.coordinator.controller import Controller
 from sparklog.coordinator.take_over import take_over
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.coordinator.verified_replicas import verify_replicas
+from sparklog.log.broker_files import CHECK_KEY, read_check
 from sparklog.maintenance.gc.surplus_replicas import remove_surplus_replicas
 from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.gc.vacuum import vacuum
@@ -21,8 +23,11 @@ from sparklog.maintenance.mirror import mirror
 from sparklog.maintenance.promotion import promote
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
+from sparklog.protocol import levels
 from sparklog.protocol.decide.replicas import alter_reassignments
 from sparklog.store.open import open_store
+from sparklog.testing.faulty_store import Call, FaultyStore
+from sparklog.testing.substitutes import substituted
 from tests.cluster.maintenance.reassignment import reassign
 from tests.cluster.maintenance.replicas import TOPIC, Replicas
 
@@ -150,3 +155,32 @@ def test_a_file_that_is_shorter_than_another_copy_is_lacking(tmp_path: Path) -> 
     path.write_bytes(path.read_bytes()[:-1])
     verify_replicas(replicas.cluster)
     assert replicas.partition().isr == (2,)
+
+
+def test_a_partition_is_verified_that_is_appended_to_at_every_moment(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    copy = replicas.copy_of(1)
+    replicas.produce()
+    replicas.put_back(copy, 1)
+
+    def append(step: int, call: Call) -> None:
+        if call.operation in ("list", "info") and replicas.partition().isr == (1, 2):
+            replicas.produce(1)
+
+    cluster = open_cluster(str(tmp_path / "root"))
+    with substituted(FaultyStore(open_store(str(replicas.disk(2))), before=append)):
+        verify_replicas(cluster)
+    assert len(replicas.sent[0]) > 3
+    assert replicas.partition().isr == (2,)
+
+
+@pytest.mark.parametrize(("level", "epoch"), [(2, 0), (levels.CURRENT, 1)])
+def test_checks_state_the_epoch_of_the_root_at_a_level_that_0_2_0_does_not_write(
+    tmp_path: Path, level: int, epoch: int
+) -> None:
+    """It does not state one: its checks would look older."""
+    cluster = create_cluster(str(tmp_path / "root"), level=level)
+    add_broker(cluster, str(tmp_path / "disk"))
+    take_over(cluster)
+    Controller(cluster).check(wait=True)
+    assert read_check(open_store(str(tmp_path / "disk")), CHECK_KEY).root_epoch == epoch

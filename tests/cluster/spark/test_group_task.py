@@ -157,6 +157,25 @@ def test_a_group_resumes_at_its_offsets_or_else_by_its_reset_policy(tmp_path: Pa
     assert {one.offset for one in log.state.groups["other"].offsets.values()} == {10}
 
 
+def test_a_driver_that_was_suspended_before_it_commits_its_starts_moves_no_offset_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = filled(tmp_path)
+    others = open_cluster(log.store)
+    submit = Coordinator.submit
+
+    def resume(coordinator: Coordinator, *request: Any, **more: Any) -> object:
+        monkeypatch.undo()
+        commit = GroupCommit(group="g", offsets={("orders", 0): 30, ("orders", 1): 20})
+        submit(others, partial(commit_group_offsets, commit=commit))
+        return submit(coordinator, *request, **more)
+
+    monkeypatch.setattr(Coordinator, "submit", resume)
+    prepare(log, "g", ["orders"], "latest")
+    committed = log.refresh().groups["g"].offsets.values()
+    assert {one.partition: one.offset for one in committed} == {0: 30, 1: 20}
+
+
 def test_a_start_of_a_former_history_is_not_committed_for_a_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -309,6 +309,27 @@ def test_a_batch_that_ends_where_the_first_did_may_have_read_more(
     assert texts(tmp_path / "log") == ["a"]
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_same_offsets_of_a_source_that_was_restored_are_other_records(tmp_path: Path, number: int) -> None:
+    """They were found in another commit, and with ``maxOffsetsPerTrigger`` there are as many. ``skip`` is for a copy of
+    the checkpoint of before, whose batch was planned again from the same records."""
+    cluster(tmp_path / "log", copies=2)
+
+    def planned_at(commit: str) -> str:
+        for batch, end in ((0, 4), (1, 5)):
+            place = checkpoint(tmp_path / "c", batch, {"orders": {"0": end}, f"$ids:c:orders=id,${commit}": {}})
+        return place
+
+    first = planned_at("7=5b")
+    for _ in range(2):
+        run_batch(tmp_path / "log", number, rows("a", "b"), checkpointLocation=first)
+    again = planned_at("7=a0")
+    with pytest.raises(InvalidRequestError, match="its offsets were looked up again"):
+        run_batch(tmp_path / "log", number, rows("new", "records"), checkpointLocation=again)
+    run_batch(tmp_path / "log", number, rows("a", "b"), checkpointLocation=again, onBatchMismatch="skip")
+    assert texts(tmp_path / "log") == ["a", "b"]
+
+
 def test_a_batch_that_an_earlier_version_wrote_is_compared_by_its_end_and_by_counts(tmp_path: Path) -> None:
     log = cluster(tmp_path / "log", copies=2)
     checkpoint(tmp_path / "c", 0, {"orders": {"0": 4}})

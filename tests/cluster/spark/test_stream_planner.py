@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sparklog.clock import ManualClock
-from sparklog.coordinator import create_cluster, kept_reading, open_cluster, shared_cluster
+from sparklog.coordinator import Coordinator, create_cluster, kept_reading, open_cluster, shared_cluster
 from sparklog.coordinator.shared import forget_shared
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
@@ -325,6 +325,26 @@ def test_large_batches_are_split_as_batch_reads_are(tmp_path: Path) -> None:
     job = reader(tmp_path, maxRecordsPerPartition="4")
     start = job.initialOffset()
     assert len(job.partitions(start, job.latestOffset(start, ALL))) == 3
+
+
+def test_an_instance_of_a_query_that_was_suspended_moves_its_group_not_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = cluster(tmp_path, orders=1)
+    produce(tmp_path, "orders", 5)
+    job = reader(tmp_path, **{"kafka.group.id": "billing"})  # type: ignore[arg-type]
+    end = job.latestOffset(job.initialOffset(), ALL)
+    others, submit = open_cluster(str(tmp_path)), Coordinator.submit
+
+    def resume(coordinator: Coordinator, *request: Any, **more: Any) -> object:
+        monkeypatch.undo()
+        commit = GroupCommit(group="billing", offsets={("orders", 0): 30})
+        submit(others, partial(commit_group_offsets, commit=commit))
+        return submit(coordinator, *request, **more)
+
+    monkeypatch.setattr(Coordinator, "submit", resume)
+    job.commit(end)
+    assert [one.offset for one in log.refresh().groups["billing"].offsets.values()] == [30]
 
 
 def test_finished_batches_are_committed_to_the_group_once(tmp_path: Path) -> None:

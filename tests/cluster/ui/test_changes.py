@@ -151,6 +151,8 @@ def test_offsets_of_a_group_with_members_are_not_reset(browser: Browser, cluster
         ("delete-topic", {"topic": "new", "name": "new"}),
         ("add-partitions", {"topic": "new", "partitions": "2"}),
         ("delete-records", {"topic": "new", "partition": "0", "before": "0"}),
+        ("change-config", {"topic": "new", "config": "retention.ms", "value": "1"}),
+        ("produce", {"topic": "new", "partition": "0", "key": "k", "value": "v", "null": "no", "headers": ""}),
     ],
 )
 def test_a_topic_that_was_created_again_is_not_what_was_confirmed(

@@ -254,7 +254,9 @@ def test_an_unclean_leader_drops_the_records_it_lacks_and_offsets_are_not_reused
     dropped = removed("t1", [segment(state, 2, 4)])
     lost = Replacement(topic="orders", topic_id="t1", partition=0, start_offset=2, end_offset=4, removed=dropped)
     asked = UncleanElection("orders", "t1", 0, 1, 4, state.version, [lost])
-    decision = elections.elect_unclean(state, [asked], epoch=1)
+    (refused,) = elections.elect_unclean(state, [asked], epoch=1).result.values()
+    assert "was set to false" in str(refused), "the controller elects only where the topic allows it"
+    decision = elections.elect_unclean(state, [asked])
     assert decision.result == {("orders", 0): None}
     state = after(state, decision)
     partition = orders(state)

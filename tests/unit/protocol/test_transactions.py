@@ -132,6 +132,18 @@ def test_a_producer_with_exhausted_epochs_must_be_reinitialised_and_the_old_one_
     assert init_producer(state, "tx").result == ProducerIdentity(producer.producer_id + 1, 1)
 
 
+def test_a_producer_with_exhausted_epochs_takes_nothing_over_from_one_that_was_initialised_since() -> None:
+    state, producer = begun()
+    last = ProducerIdentity(producer.producer_id, MAX_PRODUCER_EPOCH - 1)
+    exhausted = replace(state.producers[producer.producer_id], epoch=last.producer_epoch)
+    state = with_indexes(replace(state, producers=Map({producer.producer_id: exhausted})))
+    state = after(state, decide_append(state, request(run_of(last), transaction=last)))
+    assert init_producer(state, "tx", last).result == ProducerIdentity(producer.producer_id + 1, 0)
+    state = after(state, init_producer(state, "tx"))
+    with pytest.raises(ProducerFencedError, match="a newer instance has taken over"):
+        init_producer(state, "tx", last)
+
+
 def test_an_expired_transactional_id_cannot_commit() -> None:
     state, producer = begun()
     state = after(state, forget_transactional_ids(state, ["tx"]))
