@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sparklog.coordinator import begun_files, broker_stores, closed_root, ownership, unclean_election
+from sparklog.coordinator import begun_files, broker_stores, closed_root, ownership, take_over, unclean_election
 from sparklog.coordinator import coordinator as coordinating
 from sparklog.errors import ObjectNotFoundError, SparklogError
 from sparklog.log.commits import cleanup
@@ -147,6 +147,11 @@ def a_job_states_no_history(patch: Patch) -> None:
     patch.setattr(coordinating, "check_begun", lambda log, store_of, reader, request: request)
 
 
+def replicas_are_not_verified_after_a_take_over(patch: Patch) -> None:
+    patch.setattr(take_over, "verify_replicas", lambda coordinator: None)
+    patch.setattr(promotion, "verify_replicas", lambda coordinator: None)
+
+
 # -- names that live twice
 
 
@@ -176,6 +181,7 @@ BUGS: list[tuple[Callable[[Patch], None], str, tuple[str, ...], int]] = [
     (a_move_does_not_look, "move", (UNREADABLE, LACKS), 11),
     (a_cordon_ends_with_the_removal, "reassign", (DELETED,), 1367),
     (a_job_states_no_history, "restore", (UNREADABLE, LACKS), 20),
+    (replicas_are_not_verified_after_a_take_over, "continue", (UNREADABLE, LACKS), 300),
     (a_commit_is_withdrawn_by_its_name, "restore", (COMMIT_GONE,), 27),
 ]
 """The bug, the theme that shows it, the kinds of findings of which one has to be there, and the first seed to try."""
