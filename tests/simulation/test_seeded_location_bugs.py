@@ -12,6 +12,7 @@ import pytest
 from sparklog.coordinator import begun_files, broker_stores, closed_root, ownership, take_over, unclean_election
 from sparklog.coordinator import coordinator as coordinating
 from sparklog.errors import ObjectNotFoundError, SparklogError
+from sparklog.log.checkpoints.usable_checkpoints import are_commits_replaced
 from sparklog.log.commits import cleanup
 from sparklog.log.commits.removal import delete_while
 from sparklog.maintenance import promotion
@@ -114,7 +115,7 @@ def a_removal_does_not_look_whether_the_root_was_restored(patch: Patch) -> None:
 
 
 def a_clean_up_does_not_look_at_the_boundary(patch: Patch) -> None:
-    patch.setattr(cleanup, "_are_removable", lambda store, newest, last: cleanup.are_commits_replaced(store, newest))
+    patch.setattr(cleanup, "_are_removable", lambda store, newest, last: are_commits_replaced(store, newest))
 
 
 # -- evidence of copies
