@@ -53,6 +53,12 @@ def with_mirror(tmp_path: Path) -> tuple[Replicas, Store]:
     return replicas, target
 
 
+def remove_commits(root: Store, version: int) -> None:
+    write_boundary(root, Boundary(boundary=version))
+    for old in range(version + 1):
+        root.delete(commit_key(old))
+
+
 def root_of(replicas: Replicas) -> str:
     return replicas.cluster.store.root
 
@@ -91,9 +97,7 @@ def test_a_mirror_continues_after_removed_commits(tmp_path: Path) -> None:
     boundary = replicas.cluster.state.version
     replicas.produce(2)
     root = open_store(root_of(replicas))
-    write_boundary(root, Boundary(boundary=boundary))
-    for version in range(boundary + 1):
-        root.delete(commit_key(version))
+    remove_commits(root, boundary)
     result = mirror(root, target)
     assert result.commits == 4
     promoted = promote(target.root, root.root)
@@ -110,9 +114,7 @@ def test_a_promotion_finishes_an_interrupted_pass_before_it_judges_the_mirror(
     boundary = replicas.cluster.state.version
     replicas.produce(2)
     root = open_store(root_of(replicas))
-    write_boundary(root, Boundary(boundary=boundary))
-    for version in range(boundary + 1):
-        root.delete(commit_key(version))
+    remove_commits(root, boundary)
 
     def interrupt(step: int, call: Call) -> None:
         if call.operation == "put_if_absent":
@@ -140,9 +142,7 @@ def test_a_checkpoint_that_is_written_while_the_log_is_mirrored_is_not_beyond_th
         replicas.produce(1)
         replicas.cluster.log.write_checkpoint()
         end = replicas.cluster.state.version
-        write_boundary(root, Boundary(boundary=end - 2))
-        for version in range(end - 1):
-            root.delete(commit_key(version))
+        remove_commits(root, end - 2)
 
     mirrored = FaultyStore(root, before=go_on)
     mirror(mirrored, target)
@@ -199,12 +199,6 @@ def test_a_mirror_never_has_commits_of_two_histories(tmp_path: Path) -> None:
     assert number >= 10
 
 
-def removed_in_root(root: Store, version: int) -> None:
-    write_boundary(root, Boundary(boundary=version))
-    for old in range(version + 1):
-        root.delete(commit_key(old))
-
-
 def test_a_mirror_does_not_go_on_with_another_history_whose_commits_were_removed(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path, locations=0, assignment=((0,),))
     replicas.produce(1)
@@ -221,7 +215,7 @@ def test_a_mirror_does_not_go_on_with_another_history_whose_commits_were_removed
     boundary = replicas.cluster.state.version
     replicas.produce(1)
     root = open_store(root_of(replicas))
-    removed_in_root(root, boundary)
+    remove_commits(root, boundary)
     for _ in range(2):
         with pytest.raises(CorruptMetadataError, match="older copy"):
             mirror(root, target)
@@ -386,9 +380,7 @@ def test_a_mirror_whose_promotion_was_begun_is_not_continued_after_removed_commi
     replicas.cluster.log.write_checkpoint()
     boundary = replicas.cluster.state.version
     replicas.produce(since)
-    write_boundary(root, Boundary(boundary=boundary))
-    for version in range(boundary + 1):
-        root.delete(commit_key(version))
+    remove_commits(root, boundary)
     if not looked:
         with monkeypatch.context() as patch:
             patch.setattr(Copier, "check_not_promoted", lambda copier: None)
@@ -411,9 +403,7 @@ def test_a_promotion_states_which_commits_a_pass_of_the_mirror_left_out_meanwhil
             replicas.produce(3)
             replicas.cluster.log.write_checkpoint()
             newest = replicas.cluster.state.version
-            write_boundary(root, Boundary(boundary=newest))
-            for version in range(newest + 1):
-                root.delete(commit_key(version))
+            remove_commits(root, newest)
             replicas.produce(1)
             mirror(root, target)
             (tmp_path / "root").rename(tmp_path / "away")
