@@ -157,8 +157,8 @@ STATED_COLUMNS = 32
 """typed columns of which a history file's statistics are kept, as by Delta; lists, maps and structs have none."""
 
 MAX_STATED_NAMES = 13_000
-"""characters of the names of so many typed columns, as JSON: a commit states each three times, with texts of up to 65
-characters of six each, within ``MAX_STORED_TEXT_LENGTH``."""
+"""characters, as JSON, of the names of the typed columns in a file's statistics: a commit states each name three times,
+beside bounds of up to 65 characters that take six each when escaped, within ``MAX_STORED_TEXT_LENGTH``."""
 
 MAX_CLIENT_ID_LENGTH = 249
 """characters of a client.id or group.instance.id: they are printed in tables and kept in commits."""

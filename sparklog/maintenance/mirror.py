@@ -81,12 +81,13 @@ logger = logging.getLogger(__name__)
 FORMAT = 1
 NOTES = "leases/mirrors/"
 NOTES_KEPT = 10
-NOTE_RENEWED_MS = 86_400_000
-"""ms after which a pass that finds nothing new stores its note again."""
 """Notes of a mirror that a root keeps: a pass that was suspended may set ``mirror.json`` back.
 
     leases/mirrors/<hash of the mirror's address>/<20 digits>     the digest of that commit
 """
+
+NOTE_RENEWED_MS = 86_400_000
+"""ms after which a pass that finds nothing new stores its note again."""
 
 
 class MirrorFile(msgspec.Struct, frozen=True):

@@ -272,8 +272,11 @@ class SegmentReplacement:
 
 
 def _decide(state: State, planned: State, request: SegmentsRequest) -> Decision[SegmentsResult]:
-    """Return the changes that are still valid; no cleaning of a topic that is no longer compacted, or by other rules,
-    as in Kafka, which aborts it."""
+    """Return the changes that are still valid.
+
+    A compaction is left out if its topic is no longer compacted or its rules have changed; Kafka, too, then aborts a
+    cleaning in progress.
+    """
     left_out = [
         LeftOut(change, "the topic's rules of compaction have changed")
         for change in request.changes

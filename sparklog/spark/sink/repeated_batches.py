@@ -58,8 +58,8 @@ class BatchSources(NamedTuple):
         return f"{self.ends[:_HALF]}{self.ranges[:_HALF] or _UNKNOWN}" if self.ends else ""
 
     def differ(self, recorded: str) -> bool:
-        """Whether the write with this digest has read other records, or may have: this one was planned anew, and counts
-        do not show that its source was restored meanwhile."""
+        """Whether the write with this digest has read other records, or may have: this one was planned again, and
+        counts do not show whether its source was restored in between."""
         if not recorded or not self.ends or recorded == self.ends:
             return False
         is_unknown = _UNKNOWN in (recorded[_HALF:], self.recorded[_HALF:])
