@@ -19,7 +19,11 @@ MAX_CLUSTER_FILE_BYTES = 64 * 1024
 """bytes. cluster.json and boundary.json hold a handful of fields."""
 
 RESERVE_BYTES = 512 * 1024
-"""bytes that a root on a disk keeps for the commands that free space: a listing of 10,000 files, and some commits."""
+"""bytes that a root on a disk keeps for what frees space: a listing of ``LISTED_FILES``, and some commits."""
+
+LISTED_FILES = 10_000
+"""files that retention takes out of the log with one commit, so that their listing fits into the reserve of a full
+disk; of a deleted topic the listing has these where all of them do not fit."""
 
 RESERVE_FILES = 8
 """files that a root on a disk keeps for them: a listing, some commits, and the temporary files of these."""

@@ -1,4 +1,4 @@
-"""Probes which brokers answer now: reads the identity of all locations in parallel, with a timeout.
+"""Probes which brokers answer now: reads the identity of locations in parallel, with a timeout.
 
 The log has only the result of the controller's last pass, and there may be no controller running. A probe reads, writes
 nothing and decides nothing; only the controller's check tells whether a location accepts writes (``health``).
@@ -6,7 +6,8 @@ nothing and decides nothing; only the controller's check tells whether a locatio
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Iterable
+from threading import Thread
 from typing import NamedTuple
 
 from sparklog.coordinator.coordinator import Coordinator
@@ -25,30 +26,47 @@ class Probe(NamedTuple):
     why: str = ""
 
 
+class BrokerProbes:
+    """Asks locations for their identity. One that hangs occupies one daemon thread until it answers, however often it
+    is asked; that thread does not keep the process alive. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._asking: dict[int, Thread] = {}
+
+    def ask(self, coordinator: Coordinator, brokers: Iterable[int], timeout_seconds: float) -> dict[int, str | None]:
+        """Return why each broker does not answer properly, or an empty text; None for one that has no answer within
+        this time, or for an earlier call."""
+        state = coordinator.state
+        answers: dict[int, str | None] = dict.fromkeys(brokers)
+        asked = [number for number in answers if number not in self._asking or not self._asking[number].is_alive()]
+        for number in asked:
+            ask = (coordinator, state, number, answers)
+            self._asking[number] = Thread(target=_ask, args=ask, daemon=True, name=f"probe-{number}")
+            try:
+                self._asking[number].start()
+            except RuntimeError:  # no thread can be started now
+                _ask(*ask)
+        clock = coordinator.log.clock
+        deadline = clock.monotonic() + timeout_seconds
+        for number in asked:
+            if answers[number] is None:
+                self._asking[number].join(max(deadline - clock.monotonic(), 0))
+        return dict(answers)  # a copy: later answers are ignored
+
+
 def probe_brokers(coordinator: Coordinator, timeout_seconds: float) -> dict[int, Probe]:
-    """Probe all brokers of the cluster, by id. The root counts as answering: the caller has just read from it.
-
-    A hanging location occupies a daemon thread until it answers, which does not keep the process alive. Raises
-    StorageError if the root does not answer.
-    """
-    state = coordinator.state
-    answers: dict[int, str] = {number: "" for number, broker in state.brokers.items() if not broker.url}
-    threads = [
-        threading.Thread(target=_ask, args=(coordinator, state, number, answers), daemon=True, name=f"probe-{number}")
-        for number in state.brokers.keys() - answers.keys()
-    ]
-    for thread in threads:
-        thread.start()
-    clock = coordinator.log.clock
-    deadline = clock.monotonic() + timeout_seconds
-    for thread in threads:
-        thread.join(max(deadline - clock.monotonic(), 0))
-    reasons = dict(answers)  # a copy: later answers are ignored
+    """Probe all brokers of the cluster, by id. The root counts as answering: the caller has just read from it. Raises
+    StorageError if the root does not answer."""
+    brokers = coordinator.state.brokers
+    answers = BrokerProbes().ask(
+        coordinator, [number for number, broker in brokers.items() if broker.url], timeout_seconds
+    )
     silent = f"no answer within {timeout_seconds:g} s"
-    return {number: _to_probe(coordinator, number, reasons.get(number, silent)) for number in sorted(state.brokers)}
+    reasons = {number: silent if why is None else why for number, why in answers.items()}
+    return {number: _to_probe(coordinator, number, reasons.get(number, "")) for number in sorted(brokers)}
 
 
-def _ask(coordinator: Coordinator, state: State, number: int, answers: dict[int, str]) -> None:
+def _ask(coordinator: Coordinator, state: State, number: int, answers: dict[int, str | None]) -> None:
     """Store why a broker does not answer properly, or an empty text."""
     url = state.brokers[number].url
     try:

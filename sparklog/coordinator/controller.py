@@ -11,7 +11,8 @@ they leave, the new leaders. A location that does not answer is tried ``CHECK_TR
 first pass after a location is lost.
 
 Rules: driven from outside, one pass at a time; no threads. Nothing depends on a live controller: appends elect leaders
-too, and reads need none.
+too, and reads need none. Before an unclean election the replicas in sync are asked once more: a process that was
+suspended holds old findings.
 Not for: copying missing files of a replica (``maintenance.replicas.replication``).
 """
 
@@ -26,6 +27,7 @@ from typing import NamedTuple
 import msgspec
 
 from sparklog.config.cluster_configs import ClusterConfig
+from sparklog.coordinator.broker_probes import BrokerProbes
 from sparklog.coordinator.closed_root import ROOT_BROKER, close_root
 from sparklog.coordinator.coordinator import Coordinator, writer_name
 from sparklog.coordinator.health import Finding, Health, check_location, note_check
@@ -36,15 +38,18 @@ from sparklog.coordinator.removals import end_removals
 from sparklog.coordinator.unclean_election import UncleanSearch, waiting_for_unclean_election
 from sparklog.errors import (
     ControllerMovedError,
+    EligibleLeadersNotAvailableError,
     InvalidCallError,
     SparklogError,
     StoragePermissionError,
     StorageUnavailableError,
 )
 from sparklog.log.broker_files import LatestCheck, read_identity
+from sparklog.log.elapsed import ElapsedTime, Moment
 from sparklog.log.owner_files import read_root
 from sparklog.protocol.decide import brokers as decide_brokers
 from sparklog.protocol.decide import elections
+from sparklog.protocol.decide.decision import Decision, ErrorByPartition
 from sparklog.protocol.decide.elections import Checked, UncleanElection
 from sparklog.protocol.state import State
 from sparklog.types import TopicPartition
@@ -65,6 +70,9 @@ look older than ours."""
 
 RENEW_SECONDS = 60.0
 """seconds between two owner records of a location: what an older copy of the root, put in its place, cannot know."""
+
+LOOKS_LAST = 3
+"""session timeouts after which what a look at locations has found is not acted upon."""
 
 _POLL_SECONDS = 0.25
 
@@ -101,9 +109,11 @@ class Controller:
         self._renew_at = -math.inf
         self._checks = 0
         self._root_epoch = 0
+        self._elapsed = ElapsedTime(self._clock, coordinator.log.settings.away_seconds)
         self._watch = LeaseWatch(coordinator.store, self._clock)
         self._balanced_at = self._clock.monotonic()
         self._renewed_at: dict[int, float] = {}
+        self._probes = BrokerProbes()
 
     # -- the lease
 
@@ -240,6 +250,8 @@ class Controller:
             store = self.coordinator.brokers.store_of(log.state, broker)
         except (InvalidCallError, StoragePermissionError) as error:  # cannot be opened from here
             return Finding(broker, Health.UNKNOWN, error.message)
+        if store.is_local and self._hangs(broker):
+            return Finding(broker, Health.UNANSWERED, f"{store.root} hangs: no answer to a read of its identity")
         if broker == ROOT_BROKER:
             self._close_old_root(log.state.brokers[broker].url)
         try:
@@ -257,6 +269,12 @@ class Controller:
             if other_address:  # it may be mounted there
                 return Finding(broker, Health.OTHER_ADDRESS, f"{finding.why}; {other_address}")
         return finding
+
+    def _hangs(self, broker: int) -> bool:
+        """Return whether a read of a location has no answer within half of the session timeout. A mount that hangs
+        would keep this thread for ever; clients of other storages give up by themselves."""
+        seconds = self._timeout_seconds() / 2
+        return self._probes.ask(self.coordinator, [broker], seconds)[broker] is None
 
     def _check_owner(self, broker: int) -> Finding | None:
         """Let a location fail whose owner is another root: what this one would store there, that one would delete.
@@ -321,9 +339,15 @@ class Controller:
                 elections_found.append(search.find(topic, number))
             except SparklogError as error:
                 logger.warning("no unclean leader elected for %s-%d: %s", topic, number, error)
+        began = self._elapsed.now()
+        elections_found = self._still_needed(elections_found)
         if not elections_found:
             return []
-        outcome = self.coordinator.submit(partial(elections.elect_unclean, elections=elections_found, epoch=self.epoch))
+        try:
+            outcome = self.coordinator.submit(lambda state: self._decide_unclean(state, elections_found, began))
+        except EligibleLeadersNotAvailableError as error:
+            logger.warning("no unclean leader elected: %s", error)
+            return []
         elected = [partition for partition, error in outcome.items() if error is None]
         for election in elections_found:
             if TopicPartition(election.topic, election.partition) in elected:
@@ -336,6 +360,28 @@ class Controller:
                     lost,
                 )
         return elected
+
+    def _still_needed(self, found: Sequence[UncleanElection]) -> list[UncleanElection]:
+        """Return the elections of partitions none of whose replicas in sync can be used now."""
+        state = self.coordinator.refresh()
+        in_sync = {(each.topic, each.partition): _in_sync(state, each) for each in found}
+        brokers = {broker for isr in in_sync.values() for broker in isr if broker in state.brokers}
+        answers = self._probes.ask(self.coordinator, sorted(brokers), self._timeout_seconds())
+        usable = {broker for broker, why in answers.items() if why == "" and self._check(broker).health is Health.OK}
+        if usable:
+            logger.info("no unclean leader elected where brokers %s are in sync: they are back", sorted(usable))
+        return [each for each in found if not usable.intersection(in_sync[each.topic, each.partition])]
+
+    def _decide_unclean(
+        self, state: State, found: Sequence[UncleanElection], looked_at: Moment
+    ) -> Decision[ErrorByPartition]:
+        """Elect, unless this process was suspended since it looked for replicas in sync: they may be back."""
+        seconds = self._elapsed.seconds_since(looked_at)
+        if seconds > LOOKS_LAST * self._timeout_seconds():
+            raise EligibleLeadersNotAvailableError(
+                f"the replicas in sync were asked {seconds:.0f} s ago, and may have come back; the next pass asks again"
+            )
+        return elections.elect_unclean(state, found, self.epoch)
 
     def _balance(self) -> list[TopicPartition]:
         """Return leadership to the preferred leaders of brokers that lead too few of their partitions."""
@@ -352,6 +398,13 @@ class Controller:
             return []
         outcome = self.coordinator.submit(partial(elections.elect_preferred, partitions=partitions))
         return [partition for partition, error in outcome.items() if error is None]
+
+
+def _in_sync(state: State, election: UncleanElection) -> Sequence[int]:
+    topic = state.topics.get(election.topic)
+    if topic is None or topic.topic_id != election.topic_id:
+        return ()  # deleted since; the decision refuses it
+    return topic.partitions[election.partition].isr
 
 
 def _find_unbalanced(state: State, percentage: int) -> list[TopicPartition]:

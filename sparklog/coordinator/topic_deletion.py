@@ -13,20 +13,24 @@ the outcome of the commit is unknown.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 
+from sparklog import limits
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator.coordinator import Coordinator
-from sparklog.errors import SparklogError
+from sparklog.errors import SparklogError, StorageFullError
 from sparklog.log.commits.retired_files import delete_unnamed, files_of, write_removed
 from sparklog.log.reserve import with_reserve
 from sparklog.protocol.commits import RemoveFiles
 from sparklog.protocol.decide import topics as decide_topics
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.state import State
+
+logger = logging.getLogger(__name__)
 
 DeleteTopic = Callable[[State, str], Decision[str]]
 """Decides the deletion of a topic; result and errors as ``delete_topic``."""
@@ -46,7 +50,7 @@ def prepare_deletion(coordinator: Coordinator, topics: Iterable[str]) -> Iterato
     """
     state = coordinator.refresh()
     listings = {
-        state.topics[name].topic_id: with_reserve(coordinator.store, partial(_write_listing, coordinator, state, name))
+        state.topics[name].topic_id: _list_what_fits(coordinator, state, name)
         for name in _find_deletable(state, topics)
     }
     with delete_unnamed(coordinator.log, listings.values()):
@@ -61,13 +65,29 @@ def _find_deletable(state: State, topics: Iterable[str]) -> Iterator[str]:
                 yield name
 
 
-def _write_listing(coordinator: Coordinator, state: State, name: str) -> RemoveFiles:
+def _list_what_fits(coordinator: Coordinator, state: State, name: str) -> RemoveFiles:
+    """Store the listing of a topic's files. On a disk that is full without its reserve, too, a vacuum has to find the
+    other ones: a reserve holds a listing of ``limits.LISTED_FILES``."""
+    try:
+        return with_reserve(coordinator.store, partial(_write_listing, coordinator, state, name))
+    except StorageFullError:
+        listing = _write_listing(coordinator, state, name, limits.LISTED_FILES)
+    logger.warning(
+        "%s is full: `sparklog maintain` deletes only %d files of topic %s, and `sparklog vacuum` the others",
+        coordinator.store.root,
+        listing.files,
+        name,
+    )
+    return listing
+
+
+def _write_listing(coordinator: Coordinator, state: State, name: str, most: int | None = None) -> RemoveFiles:
     topic, segments = state.topics[name], coordinator.segments(name, state)
     files = chain.from_iterable(
         files_of(partition, segments.partition(number)) for number, partition in enumerate(topic.partitions)
     )
     delay_ms = TopicConfig.resolve(topic.configs, state.configs).file_delete_delay_ms
-    return write_removed(coordinator.store, coordinator.log.ids, state.version, files, delay_ms)
+    return write_removed(coordinator.store, coordinator.log.ids, state.version, islice(files, most), delay_ms)
 
 
 def _decide_with_listing(state: State, name: str, listings: Mapping[str, RemoveFiles], version: int) -> Decision[str]:

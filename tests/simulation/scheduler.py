@@ -33,7 +33,7 @@ import pytest
 from greenlet import getcurrent, greenlet
 
 from sparklog.clock import Clock
-from sparklog.coordinator import one_history
+from sparklog.coordinator import broker_probes, one_history
 from sparklog.ids import SeededIds
 from sparklog.log import background, parallel
 from sparklog.maintenance.segments import files
@@ -114,6 +114,19 @@ class AtOnce:
         return map(function, items)
 
 
+class NoThread:
+    """Cannot be started: the code under test does its work in the actor itself."""
+
+    def __init__(self, **_: object) -> None:
+        pass
+
+    def is_alive(self) -> bool:
+        return False
+
+    def start(self) -> None:
+        raise RuntimeError("a simulation starts no thread")
+
+
 class SideBySide(AtOnce):
     """All calls together wait for a slow storage only once."""
 
@@ -135,6 +148,7 @@ def run_without_threads(patch: pytest.MonkeyPatch) -> None:
     log meanwhile."""
     patch.setattr(parallel, "ThreadPoolExecutor", SideBySide)
     patch.setattr(files, "ThreadPoolExecutor", AtOnce)
+    patch.setattr(broker_probes, "Thread", NoThread)
     patch.setattr(background.BackgroundTask, "request", lambda self: self._work())
     patch.setattr(one_history, "keep_reading", lambda coordinator: nullcontext())
 

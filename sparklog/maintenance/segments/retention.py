@@ -4,7 +4,8 @@
 
 Kafka's ``LogManager.cleanupLogs``, which runs every ``log.retention.check.interval.ms``. For each topic: read the
 segment lists of its partitions, decide (``protocol.plan.retention``), store a listing of the files, and remove the
-segments of all its partitions with one commit. The files are deleted later (``gc.sweep``). No data file is
+segments of all its partitions with one commit, or with several where they are more than a listing holds
+(``limits.LISTED_FILES``). The files are deleted later (``gc.sweep``). No data file is
 touched, so a broker may be offline.
 
 Rules: what is decided on one state is committed only for partitions whose segments and topic limits have not changed
@@ -14,7 +15,7 @@ Not for: leases of readers, and deleting files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -57,7 +58,7 @@ class RetentionResult:
     left_out: list[str] = field(default_factory=list)
 
     def count(self, deleted: Deletable) -> None:
-        self.partitions += 1
+        self.partitions += not deleted.more
         self.segments += len(deleted.segments)
         self.size_bytes += deleted.size_bytes
         for reason, segments in deleted.reasons.items():
@@ -96,11 +97,36 @@ def retain(
 
 
 def _retain_topic(coordinator: Coordinator, state: State, topic: TopicState, result: RetentionResult) -> None:
-    retention = retention_of(state, topic)
-    planned = list(_plan(coordinator, state, topic, retention))
-    partitions_per_commit = COMMIT_BYTES // (DELETION_BYTES + len(topic.name))
-    for start in range(0, len(planned), partitions_per_commit):
-        _commit(coordinator, state, retention, planned[start : start + partitions_per_commit], result)
+    more = True
+    while more:
+        retention = retention_of(state, topic)
+        planned = _plan(coordinator, state, topic, retention)
+        done = [_commit(coordinator, state, retention, deletions, result) for deletions in _by_commit(topic, planned)]
+        more = any(deleted.more for commit in done for deleted in commit)
+        if more:
+            state = coordinator.refresh()
+            topic = state.topic(topic.name)
+
+
+def _by_commit(topic: TopicState, planned: Iterable[_PlannedDeletion]) -> Iterator[list[_PlannedDeletion]]:
+    """Yield the deletions of one commit after the other: what it can state, and what the listing of its files may."""
+    most = COMMIT_BYTES // (DELETION_BYTES + len(topic.name))
+    deletions: list[_PlannedDeletion] = []
+    files = 0
+    for deletion in planned:
+        added = len(deletion.deletable.segments) * _copies(topic, deletion.change.partition)
+        if deletions and (len(deletions) == most or files + added > limits.LISTED_FILES):
+            yield deletions
+            deletions, files = [], 0
+        deletions.append(deletion)
+        files += added
+    if deletions:
+        yield deletions
+
+
+def _copies(topic: TopicState, partition: int) -> int:
+    """Return how often a file of a partition is listed at most (``files_of``)."""
+    return max(len(topic.partitions[partition].replicas), 2)
 
 
 def _plan(
@@ -113,7 +139,8 @@ def _plan(
             continue
         segments = coordinator.segments(topic.name, state).partition(number)
         live = groups(segments, rules_of(config, topic.topic_id, number))
-        deleted = deletable(live, partition, retention, now_ms)
+        limit = limits.LISTED_FILES // _copies(topic, number)
+        deleted = deletable(live, partition, retention, now_ms, limit)
         if deleted is not None:
             change = Deletion(
                 topic=topic.name,
@@ -131,8 +158,8 @@ def _commit(
     retention: Retention,
     deletions: Sequence[_PlannedDeletion],
     result: RetentionResult,
-) -> None:
-    """Store the listing, then remove the segments with one commit."""
+) -> list[Deletable]:
+    """Store the listing, then remove the segments with one commit; return what was removed."""
     topic = state.topic(deletions[0].change.topic)
     files = (
         file
@@ -147,14 +174,15 @@ def _commit(
     with delete_unnamed(coordinator.log, [listing]):
         answer = coordinator.submit(lambda newest: _decide(newest, retention, topic, request))
     result.commits += bool(answer.done)
-    done = {change.partition for change in answer.done}
-    for deletion in deletions:
-        if deletion.change.partition in done:
-            result.count(deletion.deletable)
+    changed = {change.partition for change in answer.done}
+    done = [deletion.deletable for deletion in deletions if deletion.change.partition in changed]
+    for deleted in done:
+        result.count(deleted)
     for skipped in answer.left_out:
         result.left_out.append(
             f"skipped {skipped.change.topic}-{skipped.change.partition}: {skipped.why}; the next run retries it"
         )
+    return done
 
 
 def _decide(

@@ -14,6 +14,7 @@ Not for: leases of readers, and when files are deleted (``maintenance.gc``).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -43,12 +44,13 @@ class Retention(NamedTuple):
 class Deletable(NamedTuple):
     """The oldest segments of a partition, which may be removed; the log then starts at ``end_offset``.
 
-    ``reasons`` counts them by ``REASONS``.
+    ``reasons`` counts them by ``REASONS``; ``more``: others may be due that were over the limit.
     """
 
     end_offset: int
     segments: list[Segment]
     reasons: Mapping[str, int]
+    more: bool
 
     @property
     def size_bytes(self) -> int:
@@ -71,11 +73,11 @@ def may_delete(partition: PartitionState, retention: Retention) -> bool:
 
 
 def deletable(
-    groups: Iterable[Group], partition: PartitionState, retention: Retention, now_ms: int
+    groups: Iterable[Group], partition: PartitionState, retention: Retention, now_ms: int, limit: int = sys.maxsize
 ) -> Deletable | None:
     """Return the segments to remove, or None. ``groups`` are the partition's, oldest first; no more are consumed than
-    needed."""
-    walk = _Walk(iter(groups), partition.high_watermark)
+    needed. ``limit`` is how many files are enough; a segment that consists of more is removed nevertheless."""
+    walk = _Walk(iter(groups), partition.high_watermark, limit)
     _take_below_log_start(walk, partition.log_start_offset)
     if retention.delete:
         _take_beyond_size(walk, partition.size_bytes - walk.size_bytes, retention.retention_bytes)
@@ -83,24 +85,29 @@ def deletable(
     if not walk.taken:
         return None
     end_offset = partition.log_end_offset if walk.oldest is None else walk.oldest.segments[0].base_offset
-    return Deletable(end_offset, walk.taken, walk.reasons)
+    return Deletable(end_offset, walk.taken, walk.reasons, more=walk.is_full)
 
 
 class _Walk:
     """The oldest remaining group, and the segments taken before it. Lives for one decision."""
 
-    def __init__(self, groups: Iterator[Group], high_watermark: int) -> None:
+    def __init__(self, groups: Iterator[Group], high_watermark: int, limit: int) -> None:
         self._groups = groups
         self._high_watermark = high_watermark
+        self._limit = limit
         self.oldest = next(groups, None)
         self.taken: list[Segment] = []
         self.size_bytes = 0
         self.reasons: dict[str, int] = {}
 
     @property
+    def is_full(self) -> bool:
+        return len(self.taken) >= self._limit
+
+    @property
     def candidate(self) -> Group | None:
         """The oldest group, if all its records are below the high watermark."""
-        oldest = self.oldest
+        oldest = None if self.is_full else self.oldest
         return oldest if oldest is not None and oldest.end_offset <= self._high_watermark else None
 
     def take(self, count: int, reason: str) -> None:
@@ -119,7 +126,7 @@ class _Walk:
 
 def _take_below_log_start(walk: _Walk, log_start_offset: int) -> None:
     """Take segments as Kafka's deleteLogStartOffsetBreachedSegments, also parts of the active segment."""
-    while walk.oldest is not None:
+    while walk.oldest is not None and not walk.is_full:
         count = sum(segment.end_offset <= log_start_offset for segment in walk.oldest.segments)
         if not count:
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.brokers import add_broker, cordon_broker, move_broker, remove_broker, replace_location
-from sparklog.coordinator.controller import LEASE_KEY, Controller
+from sparklog.coordinator.controller import CHECK_TRIES, LEASE_KEY, Controller
 from sparklog.coordinator.health import Health
 from sparklog.errors import (
     BrokerNotAvailableError,
@@ -29,10 +30,12 @@ from sparklog.errors import (
 )
 from sparklog.log.broker_files import CHECK_KEY, read_identity
 from sparklog.protocol.decide.append import AppendRequest
+from sparklog.protocol.decide.brokers import is_online
 from sparklog.protocol.decide.replicas import CaughtUp, expand_isr
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.state import PartitionState
 from sparklog.store.base import BytesLike, Store
+from sparklog.store.local import LocalStore
 from sparklog.store.location import IDENTITY_KEY
 from sparklog.store.memory import MemoryStore
 from sparklog.store.open import open_store
@@ -273,7 +276,7 @@ def test_requests_to_a_location_that_does_not_answer_are_retried_before_it_fails
     with failing(disk, UNAVAILABLE) as store:
         cluster.brokers.forget()
         check = Controller(cluster).check()
-        assert store.counts["get"] == 3
+        assert store.counts["get"] == 2 * CHECK_TRIES  # each after a read that shows whether the mount hangs
     assert [finding.health for finding in check.findings] == [Health.UNANSWERED, Health.OK]
     assert orders(cluster).leader == 2
 
@@ -281,7 +284,7 @@ def test_requests_to_a_location_that_does_not_answer_are_retried_before_it_fails
 def test_a_single_missing_answer_is_not_a_failure(tmp_path: Path) -> None:
     cluster, disk, _ = with_two_disks(tmp_path)
     store = FaultyStore(open_store(str(disk)))
-    store.inject(Fault(0, UNAVAILABLE), Fault(2, UNAVAILABLE))
+    store.inject(Fault(1, UNAVAILABLE), Fault(4, UNAVAILABLE))
     with substituted(store):
         cluster.brokers.forget()
         assert [finding.health for finding in Controller(cluster).check().findings] == [Health.OK, Health.OK]
@@ -458,3 +461,27 @@ def test_appending_needs_no_controller(tmp_path: Path) -> None:
     cluster.create_topic("orders")
     assert append_values(cluster, "orders", 0, [b"a"]).appended[0].base_offset == 0
     assert cluster.state.controller.epoch == 0
+
+
+def test_a_mount_that_hangs_is_offline_and_the_pass_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, first, _ = with_two_disks(tmp_path)
+    cluster.submit(partial(alter_configs, topic="", changes={"broker.session.timeout.ms": "100"}))
+    controller = Controller(cluster)
+    assert {finding.health for finding in controller.check(wait=True).findings} == {Health.OK}
+    get, answered, reads = LocalStore.get, threading.Event(), []
+
+    def hang(store: LocalStore, key: str, max_bytes: int | None = None) -> bytes:
+        if store.root == str(first) and not answered.is_set():
+            reads.append(key)
+            answered.wait(60)
+        return get(store, key, max_bytes)
+
+    monkeypatch.setattr(LocalStore, "get", hang)
+    for _ in range(3):
+        assert [finding.health for finding in controller.check().findings] == [Health.UNANSWERED, Health.OK]
+    assert len(reads) == 1  # further checks do not wait in further threads
+    assert cluster.refresh().partition("orders", 0).leader == 2
+    answered.set()
+    while Health.UNANSWERED in {finding.health for finding in controller.check().findings}:
+        pass
+    assert is_online(cluster.refresh(), 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import pytest
 
 from sparklog.client.producer.producer import Producer
 from sparklog.coordinator import Coordinator, open_cluster
+from sparklog.coordinator.broker_probes import BrokerProbes
 from sparklog.coordinator.controller import Controller
 from sparklog.coordinator.unclean_election import UncleanSearch
 from sparklog.errors import StoragePermissionError
@@ -117,3 +118,49 @@ def test_the_controller_elects_nobody_that_the_topic_forbids_meanwhile(
     monkeypatch.setattr(UncleanSearch, "find", forbid)
     assert replicas.controller.check().unclean == []
     assert leaders(replicas.cluster) == {-1}
+
+
+def test_replicas_in_sync_that_are_back_lead_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The controller was suspended since it found them lost, and no other one took over."""
+    replicas = leaderless(tmp_path)
+    find = UncleanSearch.find
+
+    def mount(search: UncleanSearch, topic: str, number: int) -> UncleanElection:
+        found = find(search, topic, number)
+        if number == PARTITIONS - 1:
+            replicas.mount(1)
+        return found
+
+    monkeypatch.setattr(UncleanSearch, "find", mount)
+    assert replicas.controller.check().unclean == []
+    assert leaders(replicas.cluster) == {-1}
+    replicas.controller.check()
+    assert leaders(replicas.cluster) == {1}
+
+
+def test_a_controller_that_was_suspended_since_its_look_elects_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replicas = leaderless(tmp_path)
+    ask = BrokerProbes.ask
+
+    def suspend(
+        probes: BrokerProbes, coordinator: Coordinator, brokers: Iterable[int], seconds: float
+    ) -> dict[int, str | None]:
+        answers = ask(probes, coordinator, brokers, seconds)
+        if searched:
+            replicas.clock.sleep(3600)
+        return answers
+
+    find, searched = UncleanSearch.find, list[int]()
+
+    def search(self: UncleanSearch, topic: str, number: int) -> UncleanElection:
+        searched.append(number)
+        return find(self, topic, number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BrokerProbes, "ask", suspend)
+        patch.setattr(UncleanSearch, "find", search)
+        assert replicas.controller.check().unclean == []
+    assert leaders(replicas.cluster) == {-1}
+    assert len(replicas.controller.check(wait=True).unclean) == PARTITIONS

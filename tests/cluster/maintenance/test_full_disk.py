@@ -15,11 +15,14 @@ from sparklog import limits
 from sparklog.client.admin.client import AdminClient
 from sparklog.client.admin.types import ConfigResource, ConfigResourceType
 from sparklog.client.producer.producer import Producer
-from sparklog.coordinator import create_cluster
+from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.errors import StorageFullError
+from sparklog.log.commits.retired_files import REMOVED
 from sparklog.log.layout import RESERVE_KEY
 from sparklog.log.reserve import keep_reserve, release_reserve, with_reserve
 from sparklog.maintenance.fsck.check import check_cluster
+from sparklog.maintenance.gc.sweep import sweep
+from sparklog.maintenance.gc.vacuum import vacuum
 from sparklog.store.local import LocalStore
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
@@ -149,6 +152,33 @@ def full_on_commit(folder: Path) -> tuple[AdminClient, Path]:
 
     with substituted(FaultyStore(LocalStore(str(folder)), before=fail)):
         return AdminClient(bootstrap_servers=str(folder)), reserve
+
+
+def test_a_topic_whose_listing_does_not_fit_is_deleted_and_a_vacuum_finds_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = str(tmp_path / "log")
+    cluster = create_cluster(root)
+    cluster.create_topic("t", configs={"file.delete.delay.ms": "0"})
+    for value in (b"a", b"b", b"c"):
+        with Producer(cluster=cluster) as producer:
+            producer.send("t", value)
+    monkeypatch.setattr(limits, "LISTED_FILES", 1)
+    listings = []
+
+    def fail(step: int, call: Call) -> None:
+        if call.operation == "open_output" and call.key.startswith(REMOVED):
+            listings.append(call.key)
+            if len(listings) < 3:
+                raise StorageFullError("no space left on device", path=call.key, nothing_written=True)
+
+    with substituted(FaultyStore(LocalStore(root), before=fail)):
+        AdminClient(bootstrap_servers=root).delete_topics(["t"])
+    cluster = open_cluster(root)
+    assert [listing.files for listing in cluster.refresh().removed_files.values()] == [1]
+    assert sweep(cluster).files == 1
+    assert len(vacuum(cluster, older_than_ms=0, dry_run=False, force=True).files) == 4  # with their indexes
+    assert not list((tmp_path / "log").glob("t-0/*.log"))
 
 
 TOPIC = ConfigResourceType.TOPIC

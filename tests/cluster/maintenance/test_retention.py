@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sparklog import limits
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
@@ -99,6 +100,19 @@ def test_more_partitions_than_fit_one_commit_are_deleted_in_several(monkeypatch:
     result = retain(coordinator)
     assert (result.partitions, result.segments, result.commits) == (2, 6, 2)
     assert len(coordinator.refresh().removed_files) == 2
+
+
+def test_more_files_than_a_listing_holds_are_deleted_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a disk that is full, a listing has to fit into the reserve."""
+    coordinator, clock = cluster(retention_ms="600000")
+    fill(coordinator, 5, 0)
+    fill(coordinator, 3, 1)
+    advance_to_minute(clock, 100)
+    monkeypatch.setattr(limits, "LISTED_FILES", 4)  # each file counts twice, as if it was elsewhere than its replica
+    result = retain(coordinator)
+    assert (result.partitions, result.segments, result.commits) == (2, 8, 5)
+    assert max(listing.files for listing in coordinator.refresh().removed_files.values()) == 2
+    assert (values(coordinator), values(coordinator, 1)) == ([], [])
 
 
 def test_the_next_append_continues_at_the_log_end_offset_after_everything_was_deleted() -> None:

@@ -333,3 +333,30 @@ def _after(partition: PartitionState, deletion: Deletable | None) -> PartitionSt
         segments=partition.segments - len(deletion.segments),
         size_bytes=partition.size_bytes - deletion.size_bytes,
     )
+
+
+# -- the limit of files
+
+
+@given(
+    ages=st.lists(st.sampled_from([0, 5000]), min_size=1, max_size=8),
+    start=st.integers(0, 8),
+    size=st.sampled_from([-1, 0, 250]),
+    limit=st.integers(1, 3),
+)
+def test_deletions_within_a_limit_remove_together_what_one_removes(
+    ages: list[int], start: int, size: int, limit: int
+) -> None:
+    segments = [segment(number, NOW - age) for number, age in enumerate(ages)]
+    log_start = min(start, len(ages)) * RECORDS
+    retention = Retention(True, 1000, size)
+    at_once = deletable([Group([one]) for one in segments], partition_of(segments, log_start), retention, NOW)
+    in_steps: list[int] = []
+    more = True
+    while more:
+        step = deletable([Group([one]) for one in segments], partition_of(segments, log_start), retention, NOW, limit)
+        more = step is not None and step.more
+        assert len(deleted(step)) <= limit
+        in_steps += deleted(step)
+        segments = segments[len(deleted(step)) :]
+    assert in_steps == deleted(at_once)
