@@ -19,6 +19,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain, islice
 
+from msgspec.structs import replace
+
 from sparklog import limits
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator.coordinator import Coordinator
@@ -28,7 +30,7 @@ from sparklog.log.reserve import with_reserve
 from sparklog.protocol.commits import RemoveFiles
 from sparklog.protocol.decide import topics as decide_topics
 from sparklog.protocol.decide.decision import Decision
-from sparklog.protocol.state import State
+from sparklog.protocol.state import State, TopicState
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +88,7 @@ def _write_listing(coordinator: Coordinator, state: State, name: str, most: int 
     files = chain.from_iterable(
         files_of(partition, segments.partition(number)) for number, partition in enumerate(topic.partitions)
     )
-    delay_ms = TopicConfig.resolve(topic.configs, state.configs).file_delete_delay_ms
+    delay_ms = _delay_ms(state, topic)
     return write_removed(coordinator.store, coordinator.log.ids, state.version, islice(files, most), delay_ms)
 
 
@@ -96,4 +98,9 @@ def _decide_with_listing(state: State, name: str, listings: Mapping[str, RemoveF
     listing = listings.get(decision.result)
     if listing is None or version <= state.writer_fence:
         return decision
-    return Decision([*decision.actions, listing], decision.result)
+    delay_ms = max(listing.delay_ms, _delay_ms(state, state.topics[name]))
+    return Decision([*decision.actions, replace(listing, delay_ms=delay_ms)], decision.result)
+
+
+def _delay_ms(state: State, topic: TopicState) -> int:
+    return TopicConfig.resolve(topic.configs, state.configs).file_delete_delay_ms

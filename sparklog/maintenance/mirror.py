@@ -71,6 +71,7 @@ from sparklog.log.stored_json import read_json
 from sparklog.protocol.commit_bytes import decode_commit
 from sparklog.protocol.commits import GENESIS_DIGEST, commit_key
 from sparklog.protocol.decide.brokers import check_apart
+from sparklog.protocol.features import check_written
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
 from sparklog.store.enclosing import check_no_location, check_outside_locations
@@ -126,10 +127,12 @@ def mirror(
     mirror has recorded of its root, to see whether that is another root in use. Raises ClusterAlreadyExistsError if the
     target is a cluster, InvalidRequestError if it is another cluster's mirror, or that of another root of this cluster
     that is in use or has replaced this one, DuplicateBrokerRegistrationError if it is or overlaps a broker's location,
-    CorruptMetadataError if the root is damaged or lacks commits of the mirror, StorageError.
+    CorruptMetadataError if the root is damaged or lacks commits of the mirror, FeatureLevelError for a cluster that is
+    only read by this version, StorageError.
     """
     log = CommitLog(root, clock or SystemClock(), RandomIds(), moved=True)
     state = log.refresh()
+    check_written(state.level)  # else its mirror could not be promoted
     present = _mirrored_version(root, target, state.cluster_id, open_source)
     check_apart(state, target.root, root.root, real=find_real(state, root.root, target.root))
     check_no_location(target)  # of another cluster: a mirror may become a root
@@ -150,10 +153,10 @@ def mirror(
             first, previous = newest.version + 1, newest.digest
     for listing in sorted(state.removed_files):
         copier.object(listing)
-    _copy_allowed(root, target)
     for version in range(first, state.version + 1):
         previous = copier.commit(version, previous)
         progress(version, state.version)
+    _copy_allowed(root, target)
     copier.check_not_promoted()
     _note_mirrored(root, target, state, log.expiry_clock.now_ms())
     if state.version != present:
@@ -325,11 +328,20 @@ def _still_has(root: Store, state: State) -> bool:
 
 
 def _copy_allowed(root: Store, target: Store) -> None:
-    """Copy the allowed locations of the root. Best effort: a promotion reports what it could not take over."""
+    """Copy the allowed locations of the root, unless the mirror is a root by now, which has its own. Best effort: a
+    promotion reports what it could not take over."""
     try:
-        allowed = read_allowed(root)
-        if allowed != read_allowed(target):
-            write_allowed(target, allowed, RandomIds())
+        allowed, before = read_allowed(root), read_allowed(target)
+        if allowed == before or is_cluster_root(target):
+            return
+        write_allowed(target, allowed, RandomIds())
+        if is_cluster_root(target):  # this process was suspended while the mirror was promoted
+            write_allowed(target, {*allowed, *before}, RandomIds())
+            logger.warning(
+                "%s was promoted while it was mirrored: if it does not contact a location that was allowed since, run "
+                "`sparklog brokers allow` for it again",
+                target.root,
+            )
     except SparklogError as error:
         logger.warning("could not mirror the allowed locations of %s: %s", root.root, error)
 

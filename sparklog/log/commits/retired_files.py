@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from sparklog import limits
-from sparklog.config.topic_configs import TopicConfig
 from sparklog.errors import CorruptMetadataError, IndeterminateCommitError, SparklogError
 from sparklog.format.arrow_file import read_arrow_file, with_columns
 from sparklog.format.plain_arrays import plain_batch
@@ -58,13 +57,6 @@ def files_of(partition: PartitionState, segments: Iterable[Segment]) -> Iterator
     for segment in segments:
         for broker in {*partition.replicas, segment.broker} if len(partition.replicas) == 1 else partition.replicas:
             yield RemovedFile(segment.path, broker, segment.size_bytes)
-
-
-def delete_delay_ms(config: TopicConfig, segments: Iterable[Segment]) -> int:
-    """Return how long the files of segments that are replaced or expire are kept, together."""
-    if any(segment.is_history for segment in segments):
-        return max(config.file_delete_delay_ms, config.history_delete_delay_ms)
-    return config.file_delete_delay_ms
 
 
 def write_removed(store: Store, ids: Ids, version: int, files: Iterable[RemovedFile], delay_ms: int) -> RemoveFiles:

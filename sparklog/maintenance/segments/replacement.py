@@ -20,10 +20,11 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.topic_configs import DELTA, TopicConfig
 from sparklog.coordinator import Coordinator
 from sparklog.errors import DataLossError, IndeterminateCommitError, InvalidRequestError, SparklogError
-from sparklog.log.commits.retired_files import delete_delay_ms, delete_unnamed, files_of, write_removed
+from sparklog.log.commits.retired_files import delete_unnamed, files_of, write_removed
 from sparklog.log.records.read_order import replicas_in_sync
 from sparklog.log.records.replicated_file import discard
 from sparklog.maintenance.runner import StopRequested, TaskRunner, raise_first
@@ -37,6 +38,7 @@ from sparklog.protocol.decide.segments import (
     SegmentsResult,
     change_segments,
     changed_since,
+    delete_delay_ms,
     removed,
 )
 from sparklog.protocol.plan.compaction import rules_of
@@ -245,7 +247,8 @@ class SegmentReplacement:
         retired = [file for each in replacements for file in files_of(self._partition(each.change), each.old)]
         listing = write_removed(coordinator.store, coordinator.log.ids, version, retired, delay_ms)
         changes = [replacement.change for replacement in replacements]
-        request = SegmentsRequest(version=version, changes=changes, files=listing)
+        history = _has_history(replacements)
+        request = SegmentsRequest(version=version, changes=changes, files=listing, has_history=history)
         with delete_unnamed(coordinator.log, [listing]):
             result = coordinator.submit(partial(_decide, planned=self._state, request=request))
         for skipped in result.left_out:
@@ -268,19 +271,26 @@ class SegmentReplacement:
 
     def _delay_ms(self, topic: str, replacements: Sequence[PreparedReplacement]) -> int:
         config = TopicConfig.resolve(self._state.topic(topic).configs, self._state.configs)
-        return delete_delay_ms(config, (segment for replacement in replacements for segment in replacement.old))
+        return delete_delay_ms(config, _has_history(replacements))
+
+
+def _has_history(replacements: Iterable[PreparedReplacement]) -> bool:
+    return any(segment.is_history for replacement in replacements for segment in replacement.old)
 
 
 def _decide(state: State, planned: State, request: SegmentsRequest) -> Decision[SegmentsResult]:
     """Return the changes that are still valid.
 
-    A compaction is left out if its topic is no longer compacted or its rules have changed; Kafka, too, then aborts a
-    cleaning in progress.
+    A compaction is left out if its topic is no longer compacted, its rules have changed or ``log.cleaner.enable`` is
+    false; Kafka, too, then aborts a cleaning in progress.
     """
+    enabled = ClusterConfig.resolve(state.configs).log_cleaner_enable
     left_out = [
-        LeftOut(change, "the topic's rules of compaction have changed")
+        LeftOut(change, "the topic's rules of compaction have changed" if enabled else "log.cleaner.enable is false")
         for change in request.changes
-        if isinstance(change, Replacement) and change.together and _rules(state, change) != _rules(planned, change)
+        if isinstance(change, Replacement)
+        and change.together
+        and not (enabled and _rules(state, change) == _rules(planned, change))
     ]
     refused = [change for change, _ in left_out]
     remaining = [change for change in request.changes if change not in refused]

@@ -26,7 +26,7 @@ from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.one_history import in_one_history
 from sparklog.errors import SparklogError
-from sparklog.log.commits.retired_files import delete_delay_ms, delete_unnamed, files_of, write_removed
+from sparklog.log.commits.retired_files import delete_unnamed, files_of, write_removed
 from sparklog.maintenance.runner import raise_first
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.segments import (
@@ -35,6 +35,7 @@ from sparklog.protocol.decide.segments import (
     SegmentsRequest,
     SegmentsResult,
     change_segments,
+    delete_delay_ms,
     removed,
 )
 from sparklog.protocol.plan.retention import Deletable, Retention, deletable, may_delete, retention_of
@@ -167,10 +168,11 @@ def _commit(
         for file in files_of(topic.partitions[deletion.change.partition], deletion.deletable.segments)
     )
     config = TopicConfig.resolve(topic.configs, state.configs)
-    delay_ms = delete_delay_ms(config, (segment for each in deletions for segment in each.deletable.segments))
+    has_history = any(segment.is_history for each in deletions for segment in each.deletable.segments)
+    delay_ms = delete_delay_ms(config, has_history)
     listing = write_removed(coordinator.store, coordinator.log.ids, state.version, files, delay_ms)
     changes = [deletion.change for deletion in deletions]
-    request = SegmentsRequest(version=state.version, changes=changes, files=listing)
+    request = SegmentsRequest(version=state.version, changes=changes, files=listing, has_history=has_history)
     with delete_unnamed(coordinator.log, [listing]):
         answer = coordinator.submit(lambda newest: _decide(newest, retention, topic, request))
     result.commits += bool(answer.done)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from sparklog import limits
 from sparklog.config.topic_configs import TopicConfig
@@ -71,12 +71,15 @@ class Deletion(msgspec.Struct, frozen=True, kw_only=True):
 class SegmentsRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Changes planned at ``version``, in one commit. ``files`` is the stored listing of files to delete later.
 
-    A listing may name files of changes that are left out: a sweep checks whether a file is still part of the log.
+    A listing may name files of changes that are left out: a sweep checks whether a file is still part of the log. Its
+    files are kept for as long as it says, or as the topics say now, if that is longer; ``has_history``: some of them
+    are history.
     """
 
     version: int
     changes: Sequence[Replacement | Deletion]
     files: RemoveFiles | None = None
+    has_history: bool = False
 
 
 class LeftOut(NamedTuple):
@@ -127,8 +130,19 @@ def change_segments(state: State, request: SegmentsRequest) -> Decision[Segments
         actions.append(_make_action(change))
         result.done.append(change)
     if actions and request.files is not None:
-        actions.append(request.files)
+        delays = [
+            delete_delay_ms(TopicConfig.resolve(state.topics[name].configs, state.configs), request.has_history)
+            for name in {change.topic for change in result.done}
+        ]
+        actions.append(replace(request.files, delay_ms=max(request.files.delay_ms, *delays)))
     return Decision(actions, result)
+
+
+def delete_delay_ms(config: TopicConfig, has_history: bool) -> int:
+    """Return how long the files of segments that are replaced or expire are kept, together."""
+    if has_history:
+        return max(config.file_delete_delay_ms, config.history_delete_delay_ms)
+    return config.file_delete_delay_ms
 
 
 def _find_refused_together(state: State, request: SegmentsRequest) -> dict[tuple[str, int], str]:

@@ -16,6 +16,7 @@ from sparklog.coordinator import Coordinator
 from sparklog.errors import CorruptRecordError
 from sparklog.maintenance.runner import InProcess, ProcessPool
 from sparklog.maintenance.segments.compact import compact
+from sparklog.maintenance.segments.replacement import Counts
 from sparklog.maintenance.segments.roll import roll
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.segments import STORED_APPEND_TIME
@@ -152,6 +153,29 @@ def test_a_pass_that_is_at_work_removes_nothing_by_rules_that_were_changed_since
         assert counts.records_removed == 0
         assert "rules of compaction have changed" in counts.left_out[0]
         assert contents(c) == before
+
+
+def test_a_pass_that_is_at_work_ends_with_the_cleaner_and_keeps_files_as_long_as_the_topic_says_now() -> None:
+    with cluster() as c:
+        c.create_topic("t", configs=COMPACT)
+        for value in ("1", "2", "3"):
+            put(c, ("a", value))
+        put(c, ("b", "active"))
+
+        def compact_while(topic: str, changes: dict[str, str]) -> Counts:
+            class Later(InProcess):
+                def run(self, function: Any, tasks: Any) -> Any:
+                    yield from super().run(function, tasks)
+                    c.coordinator.submit(partial(alter_configs, topic=topic, changes=changes))
+
+            return compact(c.coordinator, Later())
+
+        assert "log.cleaner.enable is false" in compact_while("", {"log.cleaner.enable": "false"}).left_out[0]
+        c.coordinator.submit(partial(alter_configs, topic="", changes={"log.cleaner.enable": "true"}))
+        assert compact_while("t", {"file.delete.delay.ms": f"{DAY_MS}"}).records_removed == 2
+        state = c.coordinator.refresh()
+        (files,) = state.removed_files.values()
+        assert files.delete_at_ms - state.timestamp_ms == DAY_MS
 
 
 def test_a_disabled_cleaner_cleans_nothing() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -23,13 +23,17 @@ from sparklog.errors import (
     ClusterNotFoundError,
     CorruptMetadataError,
     DuplicateBrokerRegistrationError,
+    FeatureLevelError,
     InvalidRequestError,
     SparklogError,
     StorageUnavailableError,
 )
+from sparklog.ids import Ids, RandomIds
+from sparklog.log.broker_files import read_allowed, write_allowed
 from sparklog.log.checkpoints import checkpoint
 from sparklog.log.layout import CHECKPOINTS, CLUSTER_KEY, COMMITS, Boundary, read_boundary, write_boundary
 from sparklog.log.owner_files import EPOCHS
+from sparklog.maintenance import mirror as mirror_module
 from sparklog.maintenance import promotion
 from sparklog.maintenance.mirror import Copier, mirror, mirror_cluster, read_mirror_file
 from sparklog.maintenance.promotion import promote
@@ -501,3 +505,41 @@ def test_a_mirror_run_with_a_clock_that_is_ahead_removes_no_commits_early(tmp_pa
     cluster.log.write_checkpoint()
     mirror(root, target, ahead)
     assert len(list(target.list(COMMITS))) == cluster.state.version + 1
+
+
+def test_allowed_locations_are_mirrored_in_the_first_pass_and_withdrawn_in_a_later_one(tmp_path: Path) -> None:
+    root, target = create_cluster(str(tmp_path / "root")).store, open_store(str(tmp_path / "mirror"))
+    write_allowed(root, ["s3://bucket"], RandomIds())
+    mirror(root, target)
+    assert read_allowed(target) == ("s3://bucket",)
+    write_allowed(root, [], RandomIds())
+    mirror(root, target)
+    assert read_allowed(target) == ()
+
+
+def test_a_pass_that_was_suspended_over_a_promotion_keeps_what_the_new_root_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, target = create_cluster(str(tmp_path / "root")).store, open_store(str(tmp_path / "mirror"))
+    mirror(root, target)
+    write_allowed(target, ["s3://mirror"], RandomIds())
+    write_allowed(root, ["s3://root"], RandomIds())
+    written: list[tuple[str, ...]] = []
+
+    def promote_before(store: Store, allowed: Iterable[str], ids: Ids) -> None:
+        if not written:
+            store.put(CLUSTER_KEY, root.get(CLUSTER_KEY))
+        written.append(tuple(sorted(allowed)))
+        write_allowed(store, written[-1], ids)
+
+    monkeypatch.setattr(mirror_module, "write_allowed", promote_before)
+    mirror(root, target)
+    assert read_allowed(target) == ("s3://mirror", "s3://root")
+
+
+def test_a_cluster_that_is_only_read_has_no_mirror(tmp_path: Path) -> None:
+    """It could not be promoted."""
+    shutil.copytree(Path(__file__).parents[2] / "golden/cluster-v1/written/root", tmp_path / "root")
+    with pytest.raises(FeatureLevelError, match="features upgrade"):
+        mirror(open_store(str(tmp_path / "root")), open_store(str(tmp_path / "mirror")))
+    assert not (tmp_path / "mirror").exists()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from html import unescape
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
 import sparklog
 import sparklog.testing
+from sparklog.coordinator import Coordinator
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.protocol.commits import JoinGroup
 from sparklog.testing.clusters import Cluster
@@ -167,6 +169,35 @@ def test_a_topic_that_was_created_again_is_not_what_was_confirmed(
     assert effects(again) == effects(plan)  # to be confirmed again
     assert cluster.coordinator.refresh().version == version
     browser.confirm(change, again)
+
+
+@pytest.mark.parametrize(
+    ("change", "fields"),
+    [
+        ("delete-topic", {"topic": "new", "name": "new"}),
+        ("add-partitions", {"topic": "new", "partitions": "2"}),
+        ("delete-records", {"topic": "new", "partition": "0", "before": "0"}),
+        ("change-config", {"topic": "new", "config": "retention.ms", "value": "1"}),
+    ],
+)
+def test_a_topic_that_is_created_again_as_the_change_is_made_is_left_alone(
+    browser: Browser, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, change: str, fields: dict[str, str]
+) -> None:
+    cluster.coordinator.create_topic("new")
+    plan = browser.post(change, **fields)
+    submit, versions = Coordinator.submit, list[int]()
+
+    def create_again(coordinator: Coordinator, *arguments: Any) -> Any:
+        if not versions:
+            versions.append(0)
+            delete_topic(coordinator, "new")
+            coordinator.create_topic("new")
+            versions.append(coordinator.refresh().version)
+        return submit(coordinator, *arguments)
+
+    monkeypatch.setattr(Coordinator, "submit", create_again)
+    assert "was deleted since this was confirmed" in browser.confirm(change, plan).text
+    assert cluster.coordinator.refresh().version == versions[1]
 
 
 def test_records_are_deleted_and_produced(browser: Browser, cluster: Cluster) -> None:
