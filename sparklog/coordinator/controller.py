@@ -109,7 +109,7 @@ class Controller:
         self._renew_at = -math.inf
         self._checks = 0
         self._root_epoch = 0
-        self._elapsed = ElapsedTime(self._clock, coordinator.log.settings.away_seconds)
+        self._elapsed = ElapsedTime(self._clock)
         self._watch = LeaseWatch(coordinator.store, self._clock)
         self._balanced_at = self._clock.monotonic()
         self._renewed_at: dict[int, float] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from sparklog.clock import Clock
@@ -17,7 +18,7 @@ class Moment(NamedTuple):
 class ElapsedTime:
     """Measures by a machine's monotonic and wall clock, either of which may have stood still. Thread-safe."""
 
-    def __init__(self, clock: Clock, away_seconds: float) -> None:
+    def __init__(self, clock: Clock, away_seconds: float = math.inf) -> None:
         """``away_seconds`` are those after which commits may have been removed; see ``LogSettings``."""
         self._clock = clock
         self._away_seconds = away_seconds

@@ -7,11 +7,11 @@ there before, so that a stopped job does not add one later on what it saw then. 
 copy looks up the replicas and reads another.
 
 Rules: a file is deleted only if no partition with a replica at this broker has a live segment in it, now or when the
-removal began; if a replica in sync was seen to have it, so that no fault of a location can make this the only copy; and
-a history segment only when the topic's Delta table shows the log since. The removal that cordoned
-the broker lifts that, unless another one has begun since: that may be stopped between any two steps. So of two at the
-same time, the older one stops, and the broker stays cordoned, as it does if the job is killed, until
-``brokers uncordon``. At a remote storage the cordon lasts longer than a deletion can be on its way
+removal began; if a replica in sync was seen to have it, and has it right before the deletion, so that no fault of a
+location can make this the only copy; and a history segment only when the topic's Delta table shows the log since. The
+removal that cordoned the broker lifts that, unless another one has begun since: that may be stopped between any two
+steps. So of two at the same time, the older one stops, and the broker stays cordoned, as it does if the job is killed,
+until ``brokers uncordon``. At a remote storage the cordon lasts longer than a deletion can be on its way
 (``coordinator.removals``); a removal that begins meanwhile takes it over. A broker that an operator has cordoned, also
 meanwhile, stays cordoned; ``brokers.register_broker`` cordons one whose location has files.
 Not for: files without live segments (``sweep``, ``vacuum``).
@@ -21,10 +21,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from functools import partial
+from typing import NamedTuple
 
 from sparklog.coordinator.broker_listings import BrokerListings
 from sparklog.coordinator.coordinator import Coordinator
-from sparklog.coordinator.live_files import LiveFiles, LivePartition, read_live_partitions
+from sparklog.coordinator.live_files import AddedFile, LiveFiles, LivePartition, read_live_partitions
 from sparklog.coordinator.one_history import in_one_history
 from sparklog.coordinator.ownership import check_owned
 from sparklog.coordinator.removals import (
@@ -37,7 +38,7 @@ from sparklog.coordinator.removals import (
 )
 from sparklog.errors import BrokerNotAvailableError
 from sparklog.log.parallel import map_parallel
-from sparklog.maintenance.gc.sweep import DELETED_TOGETHER, why_listed
+from sparklog.maintenance.gc.sweep import DELETED_TOGETHER, why_listed, why_not_there
 from sparklog.maintenance.tables import Tables, tables_of
 from sparklog.protocol.decide.brokers import find_broker
 from sparklog.protocol.decide.locations import Removal, begin_removal, end_removal, may_remove
@@ -75,8 +76,8 @@ def remove_surplus_replicas(
         if not may_go_on or removal.url != state.brokers[broker].url:
             return []
         surplus = _find_unlisted(coordinator, _find_surplus(coordinator, store, broker, removal.kept), problems)
-        surplus = _find_held(coordinator, broker, surplus, problems)
-        for batch in _delete(coordinator, store, removal, surplus):
+        held = _find_held(coordinator, broker, surplus, problems)
+        for batch in _delete(coordinator, store, removal, surplus, held, problems):
             deleted += batch
         return deleted
     finally:
@@ -87,15 +88,52 @@ def remove_surplus_replicas(
         map_parallel(coordinator.store.delete, notes, coordinator.store.parallel_requests)
 
 
+class _Held(NamedTuple):
+    """Who was seen to have the files, by path: for each partition with a live segment in it, the brokers with the sizes
+    of the ``.log``; and the version of the state of the look."""
+
+    version: int
+    holders: dict[str, list[dict[int, int]]]
+
+    def is_there(self, coordinator: Coordinator, path: str) -> bool:
+        """Return whether for each partition one of these brokers still has a file, and has lost nothing since."""
+        state = coordinator.state
+        return all(
+            any(
+                broker in state.brokers
+                and state.brokers[broker].lost_files_at <= self.version
+                and not why_not_there(coordinator, state, broker, AddedFile(path, frozenset([broker]), size))
+                for broker, size in sizes.items()
+            )
+            for sizes in self.holders[path]
+        )
+
+
 def _delete(
-    coordinator: Coordinator, store: Store, removal: Removal, surplus: list[ObjectInfo]
+    coordinator: Coordinator,
+    store: Store,
+    removal: Removal,
+    surplus: list[ObjectInfo],
+    held: _Held,
+    problems: list[str],
 ) -> Iterator[list[ObjectInfo]]:
-    """Delete these copies while the removal may continue; yield each batch before it is deleted."""
+    """Delete those of these copies that others hold while the removal may continue; yield each batch before it is
+    deleted."""
+    surplus = [info for info in surplus if log_path_of(info.key) in held.holders]
     for start in range(0, len(surplus), DELETED_TOGETHER):
         if not may_remove(coordinator.refresh(), removal):
             return
         check_owned(coordinator, removal.broker)
         batch = surplus[start : start + DELETED_TOGETHER]
+        paths = sorted({log_path_of(info.key) for info in batch})
+        are_there = map_parallel(partial(held.is_there, coordinator), paths, coordinator.store.parallel_requests)
+        lost = {path for path, is_there in zip(paths, are_there, strict=True) if not is_there}
+        if lost:
+            problems.append(
+                f"broker {removal.broker}: {len(lost)} files are kept, such as {min(lost)}: the replicas that had them "
+                "were lost meanwhile; `sparklog fsck` says what is missing there"
+            )
+        batch = [info for info in batch if log_path_of(info.key) not in lost]
         yield batch
         map_parallel(store.delete, [info.key for info in batch], store.parallel_requests)
 
@@ -112,18 +150,19 @@ def _find_unlisted(coordinator: Coordinator, surplus: list[ObjectInfo], problems
     return [info for info in surplus if not kept.intersection(tables_of([log_path_of(info.key)]))]
 
 
-def _find_held(
-    coordinator: Coordinator, broker: int, surplus: list[ObjectInfo], problems: list[str]
-) -> list[ObjectInfo]:
-    """Return the copies of files that, for each partition with a live segment in them, a replica in sync has."""
+def _find_held(coordinator: Coordinator, broker: int, surplus: list[ObjectInfo], problems: list[str]) -> _Held:
+    """Return who has the files that, for each partition with a live segment in them, a replica in sync has."""
     state = coordinator.refresh()
     listings, paths = BrokerListings(coordinator, state), {log_path_of(info.key) for info in surplus}
+    held = _Held(state.version, {path: [] for path in paths})
     lacked: set[str] = set()
     for partition in read_live_partitions(coordinator, state) if paths else ():
         needed = paths.intersection(segment.path for segment in partition.segments)
-        missing = set(needed)
+        holders: dict[str, dict[int, int]] = {path: {} for path in needed}
         for replica in partition.state.isr if needed else ():
-            missing.difference_update(listings.sizes_if_listed(replica, needed))
+            for path, (size, _) in listings.sizes_if_listed(replica, needed).items():
+                holders[path][replica] = size
+        missing = {path for path, sizes in holders.items() if not sizes}
         if missing:
             problems.append(
                 f"broker {broker}: {len(missing)} files of {partition.topic}-{partition.number} are kept, such as "
@@ -131,7 +170,11 @@ def _find_held(
                 "`sparklog fsck` says what is missing there"
             )
             lacked |= missing
-    return [info for info in surplus if log_path_of(info.key) not in lacked]
+        for path, sizes in holders.items():
+            held.holders[path].append(sizes)
+    for path in lacked:
+        del held.holders[path]
+    return held
 
 
 def _find_surplus(

@@ -12,7 +12,8 @@ name files of changes that were not made. If several listings name a file, the o
 (``later_listings``): it is that of the commit with which the file left. A copy of a live file may be needed at any
 broker later, so those that no replica needs are left to ``surplus_replicas``. A history segment is deleted only when
 the topic's Delta table shows the log without it. Replaced files are kept while a file that replaced them is missing
-everywhere: they may be the last copy of its records. If a file cannot be deleted now, because its broker is offline or
+everywhere: they may be the last copy of its records; that is looked at again where brokers have changed since, or time
+has passed. If a file cannot be deleted now, because its broker is offline or
 does not answer, its table cannot be read, or its location is not this root's, the others are deleted, its listing is
 kept and the next sweep retries it. Every step may be repeated. Not for: files that no listing names (``vacuum``).
 """
@@ -37,6 +38,7 @@ from sparklog.errors import (
     StorageError,
 )
 from sparklog.log.commits.retired_files import RemovedFile, read_removed
+from sparklog.log.elapsed import ElapsedTime, Moment
 from sparklog.log.parallel import map_parallel
 from sparklog.maintenance.gc.later_listings import LaterListings
 from sparklog.maintenance.mirror import read_mirrored_versions
@@ -44,7 +46,7 @@ from sparklog.maintenance.tables import Tables, tables_of
 from sparklog.protocol.commits import ForgetRemovedFiles
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.file_names import index_path, is_history, topic_in
-from sparklog.protocol.state import State
+from sparklog.protocol.state import BrokerState, State
 from sparklog.retry import retry_read
 from sparklog.store.base import Store
 
@@ -56,6 +58,9 @@ LISTINGS_PER_COMMIT = 100
 
 FAILURES_IN_A_ROW = 3
 """Consecutive listings that a sweep fails to read before it takes the storage for unavailable."""
+
+LOOK_SECONDS = 60.0
+"""seconds for which a look at the files that replaced others counts, if no broker changes."""
 
 EXPIRED_LEASES_KEPT_MS = 3_600_000
 """Time in ms that a sweep keeps an expired reader lease, for a reader that renews it late."""
@@ -154,13 +159,14 @@ def _sweep_read_listings(
     for key, files in listings.items():
         check()
         state = coordinator.refresh()  # brokers may have changed while the files of another listing were deleted
-        why = later.read(state) or _find_lost_replacement(coordinator, state, live, key)
+        replacements = _Replacements(coordinator, live, key)
+        why = later.read(state) or replacements.find_lost()
         if why:
             result.problems.append(f"the {len(files)} retired files of listing {key} are kept: {why}")
             continue
         free, others_remain = later.split(files)
         kept = _find_listed(tables, state, free, live)
-        problems = _delete_files(coordinator, state, _without_topics(free, kept), live, result)
+        problems = _delete_files(coordinator, state, _without_topics(free, kept), live, replacements, result)
         result.problems += [why for why in (*kept.values(), *problems) if why not in result.problems]
         if not (kept or problems or others_remain):
             yield key
@@ -257,7 +263,7 @@ def _find_lost_replacement(coordinator: Coordinator, state: State, live: LiveFil
     def why_lost(file: AddedFile) -> str:
         reasons = []
         for broker in sorted(file.brokers & state.brokers.keys()):
-            why = _why_not_there(coordinator, state, broker, file)
+            why = why_not_there(coordinator, state, broker, file)
             if not why:
                 return ""
             reasons.append(why)
@@ -274,7 +280,29 @@ def _find_lost_replacement(coordinator: Coordinator, state: State, live: LiveFil
     return ""
 
 
-def _why_not_there(coordinator: Coordinator, state: State, broker: int, file: AddedFile) -> str:
+class _Replacements:
+    """The files in place of those of a listing, and when they were looked at. Not thread-safe."""
+
+    def __init__(self, coordinator: Coordinator, live: LiveFiles, listing: str) -> None:
+        self._coordinator = coordinator
+        self._live = live
+        self._listing = listing
+        self._elapsed = ElapsedTime(coordinator.log.clock)
+        self._looked_at: Moment | None = None
+        self._brokers: Mapping[int, BrokerState] = {}
+        self._why = ""
+
+    def find_lost(self) -> str:
+        """Return which of them no broker certainly has, in the newest state that was read; empty if all are there."""
+        state = self._coordinator.state
+        looked_at = self._looked_at
+        if looked_at is None or self._elapsed.seconds_since(looked_at) > LOOK_SECONDS or state.brokers != self._brokers:
+            self._looked_at, self._brokers = self._elapsed.now(), state.brokers
+            self._why = _find_lost_replacement(self._coordinator, state, self._live, self._listing)
+        return self._why
+
+
+def why_not_there(coordinator: Coordinator, state: State, broker: int, file: AddedFile) -> str:
     """Return why a broker may not have a file with its index; empty if it has both."""
     if not state.brokers[broker].online:
         return f"broker {broker} is offline"
@@ -294,6 +322,7 @@ def _delete_files(
     state: State,
     files: Iterable[RemovedFile],
     live: LiveFiles,
+    replacements: _Replacements,
     result: SweepResult,
 ) -> list[str]:
     """Delete the files of one listing; return a problem for each broker at which files could not be deleted."""
@@ -308,7 +337,7 @@ def _delete_files(
         if not state.brokers[broker].online:
             problems.append(f"broker {broker} is offline; {len(unneeded)} files will be deleted later")
             continue
-        outcomes = _delete_at(coordinator, state, broker, unneeded)
+        outcomes = _delete_at(coordinator, state, broker, unneeded, replacements)
         failures = [error for error in outcomes if error is not None]
         result.files += len(unneeded) - len(failures)
         result.size_bytes += sum(
@@ -323,7 +352,7 @@ def _delete_files(
 
 
 def _delete_at(
-    coordinator: Coordinator, state: State, broker: int, files: list[RemovedFile]
+    coordinator: Coordinator, state: State, broker: int, files: list[RemovedFile], replacements: _Replacements
 ) -> list[SparklogError | None]:
     """Delete files at a broker; return the error of each, None for those that were deleted.
 
@@ -336,6 +365,9 @@ def _delete_at(
             raise
         except SparklogError as error:
             return [*outcomes, *(error for _ in files[first:])]
+        lost = replacements.find_lost()
+        if lost:
+            return [*outcomes, *(StorageError(lost) for _ in files[first:])]
         outcomes += _delete_from(store, files[first : first + DELETED_TOGETHER])
     return outcomes
 

@@ -15,6 +15,7 @@ from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.kinds import ERROR, Report
 from sparklog.maintenance.fsck.repair import repair_cluster
 from sparklog.maintenance.fsck.retired_sources import Origin, RetiredSources, describe_returning, describe_uncovered
+from sparklog.maintenance.gc import sweep as sweep_module
 from sparklog.maintenance.gc.sweep import SweepResult, sweep
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact
@@ -88,6 +89,26 @@ def test_retired_files_are_kept_while_what_replaced_them_is_missing(cluster: Dam
     for broker in cluster.brokers:
         assert re.search(rf"broker {broker}: [^;)]*{re.escape(why)}", result.problems[0])
     assert all(cluster.file(path).exists() for path in old)
+
+
+def test_retired_files_are_kept_once_what_replaced_them_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep deletes for minutes, or is suspended since it looked."""
+    monkeypatch.setattr(sweep_module, "DELETED_TOGETHER", 1)
+    monkeypatch.setattr(sweep_module, "LOOK_SECONDS", 0.0)
+    cluster = DamagedCluster(tmp_path)
+    configure(cluster, file_delete_delay_ms="0", segment_ms="59")
+    segment, old = rolled(cluster)
+
+    def lose(step: int, call: Call) -> None:
+        if call.operation == "delete" and call.key.startswith("orders-"):
+            cluster.file(segment.path).unlink(missing_ok=True)
+
+    result = sweep(open_cluster(FaultyStore(cluster.store, before=lose)))
+    assert result.files == 1
+    assert segment.path in result.problems[0]
+    assert sum(cluster.file(path).exists() for path in old) == 3
 
 
 def test_a_failure_of_the_storage_is_named_as_why_retired_files_are_kept(tmp_path: Path) -> None:

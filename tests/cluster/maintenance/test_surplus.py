@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from sparklog.client.producer.producer import Producer
 from sparklog.client.reader import LogReader
 from sparklog.clock import ManualClock
 from sparklog.coordinator import brokers, create_cluster, open_cluster
-from sparklog.coordinator.brokers import add_broker, cordon_broker
+from sparklog.coordinator.brokers import add_broker, cordon_broker, replace_location
 from sparklog.coordinator.removals import (
     LATE_REQUEST_MS,
     REMOVALS,
@@ -22,6 +23,7 @@ from sparklog.coordinator.removals import (
     note_removal,
 )
 from sparklog.errors import BrokerNotAvailableError, SparklogError
+from sparklog.maintenance.gc import surplus_replicas
 from sparklog.maintenance.gc.surplus_replicas import remove_surplus_replicas
 from sparklog.maintenance.gc.vacuum import NO_REPLICA, vacuum
 from sparklog.maintenance.runner import InProcess
@@ -281,6 +283,33 @@ def test_a_removal_suspended_at_any_step_takes_nothing_that_was_moved_back(is_co
             SlowOperator(first, last, is_cordoned).run()
         except SparklogError as error:
             raise AssertionError(f"an operator before requests {first} and {last}") from error
+
+
+@pytest.mark.parametrize("is_noted", [False, True])
+def test_copies_are_kept_once_the_replica_that_had_them_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_noted: bool
+) -> None:
+    """A vacuum deletes for minutes, or is suspended; the other disk dies, and is replaced."""
+    monkeypatch.setattr(surplus_replicas, "DELETED_TOGETHER", 2)
+    replicas = Replicas(tmp_path, locations=2, assignment=[[1]])
+    replicas.produce(5)
+    reassign(replicas.cluster, {(TOPIC, 0): [2]}, InProcess())
+    lost: list[bool] = []
+
+    def lose(step: int, call: Call) -> None:
+        if call.operation == "delete" and call.key.startswith(f"{TOPIC}-") and not lost:
+            lost.append(True)
+            shutil.rmtree(replicas.disk(2))
+            if is_noted:
+                replicas.disk(2).mkdir()
+                replace_location(open_cluster(replicas.cluster.store.root), 2)
+
+    problems: list[str] = []
+    with substituted(FaultyStore(open_store(str(replicas.disk(1))), before=lose)):
+        vacuuming = open_cluster(replicas.cluster.store.root)
+        assert len(remove_surplus_replicas(vacuuming, 1, problems=problems)) == 2
+    assert len(replicas.files(1)) == 8
+    assert "the replicas that had them were lost meanwhile" in problems[0]
 
 
 @pytest.mark.parametrize("command", ["cordon", "drain"])
