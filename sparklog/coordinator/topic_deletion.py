@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from sparklog import limits
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator.coordinator import Coordinator
-from sparklog.errors import SparklogError, StorageFullError
+from sparklog.errors import SparklogError, StorageFullError, UnknownTopicOrPartitionError
 from sparklog.log.commits.retired_files import delete_unnamed, files_of, write_removed
 from sparklog.log.reserve import with_reserve
 from sparklog.protocol.commits import RemoveFiles
@@ -46,17 +46,19 @@ def delete_topic(coordinator: Coordinator, topic: str) -> None:
 
 @contextmanager
 def prepare_deletion(coordinator: Coordinator, topics: Iterable[str]) -> Iterator[DeleteTopic]:
-    """List the files of these topics, and yield how to decide their deletion, which refuses topics that do not exist.
+    """List the files of these topics, and yield how to decide their deletion, which refuses topics that do not exist,
+    or were deleted and created again since.
 
     Raises StorageError, CorruptMetadataError; nothing was deleted then.
     """
     state = coordinator.refresh()
+    names = list(topics)
+    ids = {name: state.topics[name].topic_id for name in names if name in state.topics}
     listings = {
-        state.topics[name].topic_id: _list_what_fits(coordinator, state, name)
-        for name in _find_deletable(state, topics)
+        state.topics[name].topic_id: _list_what_fits(coordinator, state, name) for name in _find_deletable(state, names)
     }
     with delete_unnamed(coordinator.log, listings.values()):
-        yield lambda newest, name: _decide_with_listing(newest, name, listings, state.version)
+        yield lambda newest, name: _decide_with_listing(newest, name, ids, listings, state.version)
 
 
 def _find_deletable(state: State, topics: Iterable[str]) -> Iterator[str]:
@@ -92,9 +94,16 @@ def _write_listing(coordinator: Coordinator, state: State, name: str, most: int 
     return write_removed(coordinator.store, coordinator.log.ids, state.version, islice(files, most), delay_ms)
 
 
-def _decide_with_listing(state: State, name: str, listings: Mapping[str, RemoveFiles], version: int) -> Decision[str]:
+def _decide_with_listing(
+    state: State, name: str, ids: Mapping[str, str], listings: Mapping[str, RemoveFiles], version: int
+) -> Decision[str]:
     """Add the listing, unless a vacuum since ``version`` may have deleted it; the vacuum finds the files as well."""
     decision = decide_topics.delete_topic(state, name)
+    if ids.get(name, decision.result) != decision.result:  # this process was suspended meanwhile
+        raise UnknownTopicOrPartitionError(
+            f"topic {name} with the id {ids[name]} was deleted meanwhile; the one that has its name now was not",
+            topic=name,
+        )
     listing = listings.get(decision.result)
     if listing is None or version <= state.writer_fence:
         return decision

@@ -5,7 +5,6 @@ Methods of Kafka that make no sense here exist, and raise an error that says why
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple, NoReturn
 
 from sparklog.client.admin.base import Result
@@ -70,8 +69,8 @@ class ClusterAdmin(BrokerAdmin):
 
     def reset_time(self) -> int:
         """Set the log's time back to the present if it is ahead; return by how many ms, 0 if it is not."""
-        coordinator = self._opened()
-        return coordinator.submit(partial(decide_reset, now_ms=coordinator.log.storage_clock.now_ms()))
+        coordinator = self._opened()  # the clock is read as it is decided: this process may be suspended before
+        return coordinator.submit(lambda state: decide_reset(state, coordinator.log.storage_clock.now_ms()))
 
     # -- requests that would need a server
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sparklog.client.admin.client import AdminClient
 from sparklog.client.admin.types import ElectionType
 from sparklog.client.producer.producer import Producer
+from sparklog.clock import ManualClock
+from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.errors import (
     EligibleLeadersNotAvailableError,
     InvalidReplicaAssignmentError,
@@ -22,6 +25,7 @@ from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
 from sparklog.protocol.decide.reassignment import LISTS, RATES
 from sparklog.protocol.file_names import index_path
+from sparklog.store.memory import MemoryStore
 from sparklog.types import TopicPartition
 from tests.cluster.maintenance.replicas import TOPIC, Replicas
 
@@ -219,3 +223,22 @@ def test_the_log_is_described_and_an_unneeded_time_reset_does_nothing(replicas: 
     described = admin.describe_log()
     assert (described.root, described.boundary) == (replicas.cluster.store.root, -1)
     assert admin.reset_time() == 0
+
+
+def test_a_time_reset_that_was_suspended_does_not_set_the_time_of_its_beginning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = ManualClock()
+    cluster = create_cluster(MemoryStore("reset-time"), clock=clock)
+    submit, days = Coordinator.submit, list[int]()
+
+    def go_on(coordinator: Coordinator, *arguments: Any) -> Any:
+        if not days:
+            days.append(8)
+            clock.advance(8 * 86_400)
+            coordinator.create_topic("t")
+        return submit(coordinator, *arguments)
+
+    monkeypatch.setattr(Coordinator, "submit", go_on)
+    assert AdminClient(cluster=cluster).reset_time() == 0
+    assert cluster.refresh().timestamp_ms >= clock.now_ms()

@@ -27,7 +27,9 @@ from sparklog.errors import (
     OffsetOutOfRangeError,
     StorageError,
     UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
 )
+from sparklog.log.commits.retired_files import REMOVED
 from sparklog.protocol.group.start_offset import find_start
 from sparklog.testing.faults import Call
 from sparklog.testing.faulty_store import FaultyStore
@@ -546,3 +548,20 @@ def test_offsets_of_other_topics_are_committed_although_one_is_deleted(cluster: 
     consumer.close()
     assert committed().offset == 1
     assert not again or cluster.admin.refresh().committed("g", "orders", 0) is None
+
+
+def test_a_deletion_that_began_with_the_former_topic_leaves_the_new_one(cluster: Cluster) -> None:
+    """The process was suspended after it had listed the files of the topic."""
+    again: list[str] = []
+
+    def before(step: int, call: Call) -> None:
+        if call.operation == "close" and call.key.startswith(REMOVED) and not again:
+            again.append(call.key)
+            create_again(cluster)
+            cluster.write(0, *NEW)
+
+    suspended = AdminClient(cluster=open_cluster(FaultyStore(cluster.store, before=before)))
+    with pytest.raises(UnknownTopicOrPartitionError, match="was deleted meanwhile"):
+        suspended.delete_topics(["orders"])
+    assert again
+    assert cluster.admin.refresh().topic("orders").partitions[0].log_end_offset == len(NEW)
