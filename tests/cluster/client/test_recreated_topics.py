@@ -558,7 +558,6 @@ def test_a_deletion_that_began_with_the_former_topic_leaves_the_new_one(cluster:
         if call.operation == "close" and call.key.startswith(REMOVED) and not again:
             again.append(call.key)
             create_again(cluster)
-            cluster.write(0, *NEW)
 
     suspended = AdminClient(cluster=open_cluster(FaultyStore(cluster.store, before=before)))
     with pytest.raises(UnknownTopicOrPartitionError, match="was deleted meanwhile"):
