@@ -99,16 +99,23 @@ def _decide_with_listing(
 ) -> Decision[str]:
     """Add the listing, unless a vacuum since ``version`` may have deleted it; the vacuum finds the files as well."""
     decision = decide_topics.delete_topic(state, name)
-    if ids.get(name, decision.result) != decision.result:  # this process was suspended meanwhile
-        raise UnknownTopicOrPartitionError(
-            f"topic {name} with the id {ids[name]} was deleted meanwhile; the one that has its name now was not",
-            topic=name,
-        )
+    check_same_topic(ids.get(name, decision.result), state.topics[name])
     listing = listings.get(decision.result)
     if listing is None or version <= state.writer_fence:
         return decision
     delay_ms = max(listing.delay_ms, _delay_ms(state, state.topics[name]))
     return Decision([*decision.actions, replace(listing, delay_ms=delay_ms)], decision.result)
+
+
+def check_same_topic(topic_id: str, topic: TopicState) -> None:
+    """Raise UnknownTopicOrPartitionError unless a topic that is found by its name has this id: a process that was
+    suspended deletes nothing of the topic that was created again."""
+    if topic.topic_id != topic_id:
+        raise UnknownTopicOrPartitionError(
+            f"topic {topic.name} with the id {topic_id} was deleted meanwhile; nothing was deleted of the one that has "
+            "its name now",
+            topic=topic.name,
+        )
 
 
 def _delay_ms(state: State, topic: TopicState) -> int:

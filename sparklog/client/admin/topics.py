@@ -33,7 +33,7 @@ from sparklog.client.admin.types import ConfigResourceType, NewPartitions, NewTo
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.effects import without_effect
 from sparklog.config.topic_configs import TopicConfig
-from sparklog.coordinator.topic_deletion import prepare_deletion
+from sparklog.coordinator.topic_deletion import check_same_topic, prepare_deletion
 from sparklog.errors import (
     InvalidArgumentError,
     InvalidArgumentTypeError,
@@ -226,9 +226,12 @@ class TopicAdmin(AdminBase):
                 been deleted, as in Kafka.
         """
         partitions = list(records_to_delete)
+        ids = {name: topic.topic_id for name, topic in self.read_state().topics.items()}
 
         def delete(state: State, index: int) -> Decision[dict[tuple[str, int], int]]:
             topic, number = map(as_python, partitions[index])
+            if topic in ids and topic in state.topics:
+                check_same_topic(ids[topic], state.topics[topic])
             if is_internal_topic(topic):
                 raise InvalidTopicError(f"cannot delete records of the internal topic {topic}", topic=topic)
             before = as_python(records_to_delete[partitions[index]])

@@ -564,3 +564,21 @@ def test_a_deletion_that_began_with_the_former_topic_leaves_the_new_one(cluster:
         suspended.delete_topics(["orders"])
     assert again
     assert cluster.admin.refresh().topic("orders").partitions[0].log_end_offset == len(NEW)
+
+
+def test_a_deletion_of_records_that_began_with_the_former_topic_leaves_the_new_one(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin = AdminClient(cluster=cluster.coordinator())
+    submit, again = Coordinator.submit, list[bool]()
+
+    def create_before(coordinator: Coordinator, *arguments: Any, **options: Any) -> Any:
+        if not again:
+            again.append(True)
+            create_again(cluster)
+        return submit(coordinator, *arguments, **options)
+
+    monkeypatch.setattr(Coordinator, "submit", create_before)
+    with pytest.raises(UnknownTopicOrPartitionError, match="was deleted meanwhile"):
+        admin.delete_records({at(0): -1})
+    assert cluster.admin.refresh().topic("orders").partitions[0].log_start_offset == 0
