@@ -34,6 +34,7 @@ from sparklog.client.consumer.subscription_state import Subscription, run_to_end
 from sparklog.client.consumer.unknown_topics import unknown_as_timeout
 from sparklog.client.deadlines import Call, InOrder, timed_out
 from sparklog.client.producer.futures import Future, SendOutcome
+from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.definitions import LONG_MAX
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.group_liveness import expire_dead_members
@@ -48,6 +49,7 @@ from sparklog.errors import (
     UnknownMemberIdError,
     UnlinkedHistoryError,
 )
+from sparklog.log.elapsed import ElapsedTime
 from sparklog.protocol.decide.groups import (
     GroupCommit,
     commit_group_offsets,
@@ -141,6 +143,8 @@ class GroupSession:
         self._last_poll = float("inf")
         self._last_commit = GroupCommit(group=config.group_id, offsets={})
         self._next_auto_commit = self._clock.monotonic() + config.auto_commit_interval
+        self._elapsed = ElapsedTime(self._clock)
+        self._began = self._elapsed.now()
         self._calls = InOrder("sparklog-consumer-group", metrics.lock)
         self._step: _Step | None = None
         self._rebalance: Rebalance | None = None
@@ -528,9 +532,31 @@ class GroupSession:
         }
 
     def _prepare_changed(self, partitions: frozenset[TopicPartition] | None = None) -> GroupCommit:
-        """Return an automatic commit of changed positions. It leaves out topics that are deleted before it is decided,
-        instead of failing: the other offsets would not be committed again."""
-        return msgspec.structs.replace(self.prepare(self.changed_offsets(partitions)), leaves_out_deleted=True)
+        """Return an automatic commit of changed positions, and of those that would expire. It leaves out topics that
+        are deleted before it is decided, instead of failing: the other offsets would not be committed again."""
+        changed, aging = self.changed_offsets(partitions), self._find_aging()
+        commit = self.prepare({at: offset for at, offset in self.positions().items() if at in aging} | changed)
+        return msgspec.structs.replace(commit, replaces=aging, leaves_out_deleted=True)
+
+    def _find_aging(self) -> dict[TopicPartition, int | None]:
+        """Return the partitions whose position is committed, and has to be again, with what is committed now: offsets
+        of a group without members expire after ``offsets.retention.minutes``, also while a consumer with assigned
+        partitions waits there. Kafka's commits all positions each time. Not where another offset was committed since.
+        """
+        if not self._subscription.manual:
+            return {}
+        state = self._coordinator.state
+        half = ClusterConfig.resolve(state.configs).offsets_retention_minutes * 60_000 / 2
+        aging: dict[TopicPartition, int | None] = {}
+        for partition, position in self._subscription.positions.items():
+            stored = state.committed(self._config.group_id, *partition)
+            age = 0 if stored is None else self._clock.now_ms() - stored.timestamp_ms
+            waited = self._elapsed.seconds_since(position.kept_at or self._began) * 1000
+            is_due = waited > half or (position.kept_at is None and age > half)
+            is_unchanged = position.committed is not None and position.position == position.committed
+            if is_due and is_unchanged and (stored is None or stored.offset == position.committed):
+                aging[partition] = None if stored is None else stored.offset
+        return aging
 
     def prepare(self, offsets: Offsets) -> GroupCommit:
         """Return a commit of these offsets by the consumer as it is now: positions, or offsets that its caller found.
@@ -564,7 +590,7 @@ class GroupSession:
         for partition, at in _as_dict(commit).items():
             position = self._subscription.positions.get(partition)
             if position is not None and position.topic_id == commit.topic_ids.get(partition.topic):
-                position.committed = at.offset
+                position.committed, position.kept_at = at.offset, self._elapsed.now()
 
     def _submit_without_membership(self, commit: GroupCommit) -> None:
         try:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparklog.errors import IllegalStateError, InvalidArgumentError, InvalidArgumentTypeError, NotAssignedError
+from sparklog.log.elapsed import Moment
 from sparklog.protocol.names import is_internal_topic, validate_topic_name
 from sparklog.types import OffsetAndMetadata, TopicPartition, as_python, number, whole
 
@@ -119,6 +120,7 @@ class PartitionPosition:
     the position was found, None if none was. ``reached`` is the highest position before the last move, -1 if there was
     none: the caller may have read the records before it. ``looked_up`` says which offsets the caller has looked up
     since records were returned, None if it has not; ``returned_from`` is the first offset of these records.
+    ``kept_at`` is when this consumer has committed the position last, None if it has not.
     """
 
     __slots__ = (
@@ -126,6 +128,7 @@ class PartitionPosition:
         "committed",
         "epoch",
         "history",
+        "kept_at",
         "looked_up",
         "paused",
         "position",
@@ -149,6 +152,7 @@ class PartitionPosition:
         self.returned_from = 0
         self.looked_up: LookedUp | None = None
         self.committed: int | None = None
+        self.kept_at: Moment | None = None
         self.search: Call[StartOffset | None] | None = None
         self._delivery = object()
 
