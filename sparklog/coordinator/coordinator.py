@@ -17,7 +17,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from itertools import count
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
@@ -48,7 +48,7 @@ from sparklog.protocol.commits import commit_key
 from sparklog.protocol.decide.append import AppendRequest, AppendResult, decide_append
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.groups import check_offset_changes
-from sparklog.protocol.decide.topics import NewTopic, create_topic
+from sparklog.protocol.decide.topics import NewTopic, check_case, create_topic
 from sparklog.protocol.features import check_written
 from sparklog.protocol.fold import Draft
 from sparklog.protocol.state import State
@@ -167,7 +167,12 @@ class Coordinator:
             configs=configs or {},
             assignment=assignment,
         )
-        return self.submit(lambda state: create_topic(state, new))
+        return self.submit(lambda state: create_topic(state, new, self.ignores_case))
+
+    @cached_property
+    def ignores_case(self) -> bool:
+        """Whether the root is on a file system that does not tell names apart by their case, as on macOS and SMB."""
+        return self.store.is_local and exists(self.store, CLUSTER_KEY.upper())
 
     def append(self, request: AppendRequest) -> AppendResult:
         """Make written runs part of the log, all or none. Raises as ``decide_append`` and ``submit``, and
@@ -178,6 +183,8 @@ class Coordinator:
             history = history if request.history is None else request.history
             request = msgspec.structs.replace(request, begun=(), history=history)
         missing = [new for new in request.new_topics if new.name not in self.state.topics]
+        for new in missing if self.ignores_case else ():
+            check_case(self.state, new.name)
         histories = [request.history, *(commit.history for commit in request.groups)]
         result = self.submit(partial(decide_append, request=request), histories=histories)
         for new in missing:

@@ -106,6 +106,10 @@ class LiveFiles:
     def __contains__(self, path: str) -> bool:
         return path in self._replicas
 
+    @property
+    def paths(self) -> Collection[str]:
+        return self._replicas.keys()
+
     def may_need(self, path: str, broker: int) -> bool:
         """Whether a file may be needed at a broker."""
         return broker in self._replicas.get(path, ()) or (path, broker) in self._written

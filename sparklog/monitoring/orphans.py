@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
+from itertools import chain
 from typing import NamedTuple
 
 from sparklog.coordinator import Coordinator
@@ -55,7 +56,8 @@ def newest_before(coordinator: Coordinator, state: State, before_ms: int) -> int
 
 
 class NeededFiles:
-    """The files of live segments, and retired files that are left to the sweep."""
+    """The files of live segments, and retired files that are left to the sweep. Case does not count: a file system that
+    ignores it may list the folder of one topic under the name of another."""
 
     def __init__(self, coordinator: Coordinator, state: State) -> None:
         self._live = LiveFiles(read_live_partitions(coordinator, state))
@@ -67,7 +69,11 @@ class NeededFiles:
 
     def has(self, key: str) -> bool:
         path = log_path_of(key)
-        return path in self._live or path in self._retired
+        return path in self._live or path in self._retired or path.casefold() in self._folded
+
+    @cached_property
+    def _folded(self) -> set[str]:
+        return {path.casefold() for path in chain(self._live.paths, self._retired)}
 
 
 def _read_paths(store: Store, key: str) -> list[str]:

@@ -119,7 +119,7 @@ class TopicAdmin(AdminBase):
                     "only in '.' and '_', which metrics cannot tell apart",
                     topic=new.name,
                 )
-            decision = create_topic(state, _to_request(state, new, ids[index]))
+            decision = create_topic(state, _to_request(state, new, ids[index]), coordinator.ignores_case)
             names_by_key[key] = new.name
             return decision
 

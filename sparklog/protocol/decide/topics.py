@@ -45,9 +45,9 @@ class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
     assignment: Sequence[Sequence[int]] | None = None
 
 
-def create_topic(state: State, new: NewTopic) -> Decision[str]:
-    """Create a topic. Raises InvalidTopicError, TopicAlreadyExistsError, InvalidPartitionsError,
-    InvalidReplicationFactorError or InvalidConfigurationError."""
+def create_topic(state: State, new: NewTopic, ignores_case: bool = False) -> Decision[str]:
+    """Create a topic; ``ignores_case``: of a cluster whose storage does. Raises InvalidTopicError,
+    TopicAlreadyExistsError, InvalidPartitionsError, InvalidReplicationFactorError or InvalidConfigurationError."""
     validate_written_topic(new.name)
     if new.name in state.topics:
         raise TopicAlreadyExistsError(f"topic {new.name!r} already exists", topic=new.name)
@@ -58,12 +58,25 @@ def create_topic(state: State, new: NewTopic) -> Decision[str]:
             "'.' and '_', which metrics cannot tell apart; choose another name",
             topic=new.name,
         )
+    if ignores_case:
+        check_case(state, new.name)
     configs = validate_topic_configs(new.configs, state.configs)
     check_misleading(new.name, configs)
     replicas = _choose_assignment(state, new.partitions, new.replication_factor, new.assignment, new)
     return Decision(
         [CreateTopic(topic=new.name, topic_id=new.topic_id, replicas=replicas, configs=configs)], new.topic_id
     )
+
+
+def check_case(state: State, name: str) -> None:
+    """Raise InvalidTopicError for the name of a new topic that differs only in case from that of another one."""
+    other = next((other for other in state.topics if other != name and other.casefold() == name.casefold()), None)
+    if other is not None:
+        raise InvalidTopicError(
+            f"topic {name!r} differs only in case from topic {other!r}, and the file system of this cluster does not "
+            "tell them apart: their tables would be one; choose another name",
+            topic=name,
+        )
 
 
 def choose_replicas(state: State, new: NewTopic) -> NewTopic:
