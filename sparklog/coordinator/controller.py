@@ -199,7 +199,7 @@ class Controller:
     def _check_all(self) -> Pass:
         epoch = self.epoch
         locations = self._locations()
-        states_epoch = bool(locations) and self.coordinator.state.level >= ROOT_EPOCHS_SINCE
+        states_epoch = bool(locations) and not self._has_older
         self._root_epoch = read_root(self.coordinator.store).epoch if states_epoch else 0
         try:
             findings = [self._check(broker) for broker in locations]
@@ -215,6 +215,11 @@ class Controller:
             self.epoch = 0
             return Pass(0)
         return Pass(epoch, findings, elected, unclean, preferred)
+
+    @property
+    def _has_older(self) -> bool:
+        """Whether a program of 0.2.0 may be the controller next."""
+        return self.coordinator.state.level < ROOT_EPOCHS_SINCE
 
     def _locations(self) -> list[int]:
         """Return the brokers to check: all but the root, without which nothing can be committed."""
@@ -263,7 +268,9 @@ class Controller:
         else:
             if refused is not None:
                 return refused
-            finding = check_location(log.store, store, log.state.cluster_id, broker, self._next_check())
+            finding = check_location(
+                log.store, store, log.state.cluster_id, broker, self._next_check(), self._has_older
+            )
         if finding.health in (Health.UNANSWERED, Health.FAILED):
             other_address = describe_other_address(self.coordinator, broker)
             if other_address:  # it may be mounted there
@@ -324,7 +331,7 @@ class Controller:
         log = self.coordinator.log
         try:
             store = self.coordinator.brokers.store_of(log.state, broker)
-            note_check(log.store, store, broker, self._next_check())
+            note_check(log.store, store, broker, self._next_check(), self._has_older)
         except SparklogError as error:
             logger.warning("could not store the check of broker %d: %s", broker, error)
 

@@ -56,8 +56,11 @@ class Finding(NamedTuple):
     why: str = ""
 
 
-def check_location(root: Store, store: Store, cluster_id: str, broker: int, check: LatestCheck) -> Finding:
-    """Check a location once; ``check`` is its number. Raises StorageError only if the root does not answer."""
+def check_location(
+    root: Store, store: Store, cluster_id: str, broker: int, check: LatestCheck, for_older: bool = False
+) -> Finding:
+    """Check a location once; ``check`` is its number, ``for_older`` as for ``write_note``. Raises StorageError only if
+    the root does not answer."""
     noted = read_note(root, broker, check.controller_epoch)
     try:
         finding = _examine(store, cluster_id, broker, check, noted)
@@ -66,7 +69,7 @@ def check_location(root: Store, store: Store, cluster_id: str, broker: int, chec
     except SparklogError as error:
         return Finding(broker, Health.FAILED, error.message)
     if finding.health is Health.OK:
-        write_note(root, broker, check, noted.controller_epoch != check.controller_epoch)
+        write_note(root, broker, check, noted.controller_epoch != check.controller_epoch, for_older)
     return finding
 
 
@@ -108,7 +111,8 @@ def check_identity(store: Store, cluster_id: str, broker: int, url: str = "elsew
         )
 
 
-def note_check(root: Store, store: Store, broker: int, check: LatestCheck) -> None:
-    """Store a new check of a location that went back, once its loss is in the log. Raises StorageError."""
+def note_check(root: Store, store: Store, broker: int, check: LatestCheck, for_older: bool = False) -> None:
+    """Store a new check of a location that went back, once its loss is in the log; ``for_older`` as for ``write_note``.
+    Raises StorageError."""
     write_check(store, CHECK_KEY, check)
-    write_note(root, broker, check)
+    write_note(root, broker, check, for_older=for_older)

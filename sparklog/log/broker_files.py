@@ -86,14 +86,16 @@ def read_note(root: Store, broker: int, epoch: int = 0) -> LatestCheck:
     return max((read_check(root, key) for key in note_keys(root, broker)), default=NEVER_CHECKED)
 
 
-def write_note(root: Store, broker: int, check: LatestCheck, is_first: bool = False) -> None:
+def write_note(root: Store, broker: int, check: LatestCheck, is_first: bool = False, for_older: bool = False) -> None:
     """Note a check of a location at the root, and delete those of older controllers if it ``is_first`` of this one.
-    Raises StorageError."""
-    key = note_key(broker, check.controller_epoch)
+    ``for_older``: also under the one name that controllers of 0.2.0 read. Raises StorageError."""
+    key, older = note_key(broker, check.controller_epoch), f"{NOTES}{broker}"
     write_check(root, key, check)
+    if for_older:
+        write_check(root, older, check)
     if is_first:
         for other in note_keys(root, broker):
-            if other < key:
+            if other < key and not (for_older and other == older):
                 root.delete(other)
 
 

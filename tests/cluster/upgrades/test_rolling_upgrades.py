@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,10 @@ import pytest
 
 import sparklog
 from sparklog.clock import SystemClock
-from sparklog.coordinator import create_cluster
+from sparklog.coordinator import create_cluster, open_cluster
+from sparklog.coordinator.brokers import add_broker
 from sparklog.coordinator.reader_leases import ReaderLease
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.local import LocalStore
 from tests.cluster.upgrades.versions import NEW, OLD, Process, RefusedError, processes
 from tests.level_contents import find_beyond_level
@@ -208,3 +212,26 @@ def test_an_old_reader_lease_and_a_new_one_are_respected_by_both(shared: Shared)
     lease.close(shared.store)
     assert shared.old.ask("maintain", ["deletion"]) == []
     assert not files <= {info.key for info in shared.store.list("orders-2/")}
+
+
+@pytest.mark.parametrize(("before", "after"), [("old", "new"), ("new", "old"), ("new", "new")])
+def test_a_location_that_went_back_is_noticed_by_the_controller_of_the_other_version(
+    shared: Shared, tmp_path: Path, before: str, after: str
+) -> None:
+    """A disk broke, and its backup is mounted, which lacks files."""
+    cluster, disks = open_cluster(str(shared.root)), [tmp_path / "disk1", tmp_path / "disk2"]
+    for disk in disks:
+        add_broker(cluster, str(disk))
+    cluster.submit(partial(alter_configs, topic="", changes={"broker.session.timeout.ms": "100"}))
+    cluster.create_topic("t", assignment=[[1, 2]])
+    controllers = {"old": shared.old, "new": shared.new}
+    assert shared.old.ask("maintain", ["elections"]) == []
+    assert controllers[before].ask("maintain", ["elections"]) == []
+    shutil.copytree(disks[0], tmp_path / "backup")
+    shared.new.ask("produce", "t", 0, ["lost on disk 1"])
+    for _ in range(3):
+        assert controllers[before].ask("maintain", ["elections"]) == []
+    shutil.rmtree(disks[0])
+    (tmp_path / "backup").rename(disks[0])
+    controllers[after].ask("maintain", ["elections"])
+    assert cluster.refresh().partition("t", 0).isr == (2,)
