@@ -132,7 +132,8 @@ def test_exported_offsets_of_one_group_can_be_imported(run: Run, filled: Coordin
 
 
 def test_exported_offsets_of_several_groups_can_be_imported(run: Run, filled: Coordinator, tmp_path: Path) -> None:
-    filled.submit(partial(commit_group_offsets, commit=GroupCommit(group="a,b", offsets={("orders", 1): 1})))
+    for group, offset in {"a,b": 1, "billing ": 0}.items():
+        filled.submit(partial(commit_group_offsets, commit=GroupCommit(group=group, offsets={("orders", 1): offset})))
     groups = ["--group", "billing", "--group", "a,b"]
     reset = ["consumer-groups", "--reset-offsets", *groups]
     exported = run(*reset, "--to-latest", "--all-topics", "--dry-run", "--export")
@@ -141,7 +142,9 @@ def test_exported_offsets_of_several_groups_can_be_imported(run: Run, filled: Co
     file.write_text(exported.out)
     assert run(*reset, "--from-file", str(file), "--execute").code == 0
     assert (offsets(filled), offsets(filled, "a,b")) == ({0: 4}, {1: 2})
+    file.write_text(f"{exported.out.strip()}\nbilling ,orders,0,1\n")
     assert run(*RESET, "--from-file", str(file), "--execute").code == 0  # only the lines of this group
+    assert offsets(filled) == {0: 4}
 
 
 def test_a_file_without_the_group_is_an_error(run: Run, filled: Coordinator, tmp_path: Path) -> None:

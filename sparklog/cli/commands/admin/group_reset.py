@@ -213,6 +213,8 @@ def _parse_rows(path: str, text: str, groups: list[str]) -> Iterator[tuple[str, 
         if not row:
             continue
         cells = [cell.strip() for cell in row]
+        if len(row) == 4:
+            cells[0] = row[0]  # names of groups may begin and end with spaces
         if len(cells) == 3 and len(set(groups)) == 1:
             cells.insert(0, groups[0])
         numbers = cells[2:]
