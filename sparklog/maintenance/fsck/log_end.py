@@ -10,8 +10,8 @@ commits, so each is described, and a repair never destroys them:
 
 ``take_out`` moves everything beyond the end there, the newest first: a client that still commits there finds its newest
 commit missing, and stops (``RootReplacedError``). Commits that others add right after the end in the meantime continue
-the log, and are kept. Another repair may have filled the hole or ended the log since, and clients have gone on: so only
-what was found is moved, by its content, and only as long as the log ends where it did.
+the log, and are kept. Another repair may have filled the hole, mended the damage or ended the log since, and clients
+have gone on: so only what was found is moved, by its content, and only as long as the log ends where it did.
 
 Not for: what is missing or broken (``metadata_checks``), and choosing the version at which the log ends.
 """
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from typing import Any
@@ -29,7 +29,7 @@ from sparklog import limits
 from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, SparklogError
 from sparklog.log.checkpoints.checkpoint import LATEST_KEY
 from sparklog.log.commits.commit_files import complete_commit
-from sparklog.log.commits.removal import Holds, put_back_if_needed
+from sparklog.log.commits.removal import put_back_if_needed
 from sparklog.log.layout import (
     ACTIONS,
     CHECKPOINTS,
@@ -153,6 +153,9 @@ def version_of(key: str) -> int:
     return next((version for version in versions if version is not None), -1)
 
 
+Holds = Callable[[int], bool]
+"""Whether the log still ends where it was to end, and does not go on to a version. Raises StorageError."""
+
 Found = Mapping[str, bytes]
 """Objects beyond the end by key: the SHA-256 of a commit, whose name may be used again; empty for others."""
 
@@ -169,8 +172,8 @@ def find_beyond(store: Store, first: int) -> Found:
 def take_out(store: Store, end: int, first: int, found: Found, holds: Holds, dry_run: bool = False) -> Iterator[Repair]:
     """Move everything of version ``first`` and later, beyond the end, out of the log. May be killed, and run again.
 
-    ``found`` is what was there when that was decided; ``holds`` says whether the log still ends at ``end``, and is
-    asked before each object. Raises StorageError; objects moved by then remain moved.
+    ``found`` is what was there when that was decided; ``holds`` is asked before and after each object. Raises
+    StorageError; objects moved by then remain moved.
     """
     for number in range(ROUNDS):
         beyond = sorted(found, key=_removal_order)
@@ -217,12 +220,12 @@ def _move(store: Store, key: str, found: bytes, holds: Holds, dry_run: bool) -> 
         if found and hashlib.sha256(data).digest() != found:
             return Repair(what="not moved", path=key, done=False, why_not=CHANGED_LOG)
         copy_to(store, target, data)
-        if not holds():
+        if not holds(version_of(key)):
             return Repair(what="not moved", path=key, done=False, why_not=CHANGED_LOG)
         if not store.delete_exactly(key, data):
             store.delete(key)
-        if not holds():
-            put_back_if_needed(store, key, data)  # another repair has filled the hole before it
+        if not holds(version_of(key) - 1):
+            put_back_if_needed(store, key, data)  # another repair has mended the log up to it
             return Repair(what="not moved", path=key, done=False, why_not=CHANGED_LOG)
     return Repair(what=f"moved to {target}", path=key, done=not dry_run)
 

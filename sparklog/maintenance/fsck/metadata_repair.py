@@ -21,11 +21,12 @@ from typing import cast
 from msgspec import structs
 
 from sparklog import limits
-from sparklog.errors import CorruptionError, ObjectNotFoundError, UnsupportedVersionError
+from sparklog.errors import CorruptionError, CorruptMetadataError, ObjectNotFoundError, UnsupportedVersionError
 from sparklog.ids import Ids
 from sparklog.log.checkpoints import checkpoint
 from sparklog.log.checkpoints.checkpoint import LATEST_KEY
 from sparklog.log.checkpoints.usable_checkpoints import is_still_there
+from sparklog.log.commits import commit_files
 from sparklog.log.commits.removal import advance_boundary, correct_boundary, delete_while
 from sparklog.log.creation import create_object
 from sparklog.log.layout import (
@@ -171,12 +172,12 @@ def _continue_without(
         found = find_beyond(store, beyond[0])
         after = read_commit(store, beyond[0])
 
-        def holds() -> bool:  # and the hole was not filled since, up to the commit after it
+        def holds(_: int) -> bool:  # and the hole was not filled since, up to the commit after it
             before = read_commit(store, beyond[0] - 1)
             is_filled = before is not None and (after is None or after[0].previous == before[1])
             return _ends_there(store, metadata) and not is_filled
 
-        if holds():
+        if holds(beyond[0]):
             yield from take_out(store, end, beyond[0], found, holds, dry_run)
     elif metadata.is_whole and finding.version <= end:
         yield from _move_boundary(store, finding, metadata, files_are_there, dry_run)
@@ -226,10 +227,16 @@ def end_log_at(store: Store, end: int, dry_run: bool = False) -> Iterator[Repair
 
     For a root that was restored to an older state, and has commits of two histories. Raises StorageError.
     """
+    metadata = check_metadata(cast(Store, LogUntil(store, end)))
     found = find_beyond(store, end + 1)
+    reached = _find_reach(store, metadata)
     whole = check_metadata(store)
     ends = _ends_before_damage(whole)
-    metadata = check_metadata(cast(Store, LogUntil(store, end)))
+
+    def holds(version: int) -> bool:  # and the damage was not mended since, so that the log goes on to this version
+        now = _find_reach(store, metadata)
+        return _ends_there(store, metadata) and (now <= reached or now < version)
+
     errors = [finding.message for finding in metadata.findings if finding.severity == ERROR]
     if read_boundary(store) > end:
         why = f"commits up to {read_boundary(store)} were removed, so it cannot end at {end}"
@@ -241,9 +248,22 @@ def end_log_at(store: Store, end: int, dry_run: bool = False) -> Iterator[Repair
         if end < whole.continued:
             why = f"the checkpoint of version {whole.continued} covers what is damaged; the log goes on after it{last}"
     else:
-        yield from take_out(store, end, end + 1, found, lambda: _ends_there(store, metadata), dry_run)
+        yield from take_out(store, end, end + 1, found, holds, dry_run)
         return
     yield _repair("not ended", COMMITS, dry_run, why)
+
+
+def _find_reach(store: Store, metadata: Metadata) -> int:
+    """Return the last version to which whole commits lead on from the newest state that was checked."""
+    version, digest = metadata.state.version, metadata.state.digest
+    while True:
+        try:
+            stored = commit_files.read_commit(store, version + 1)
+        except (CorruptMetadataError, ObjectNotFoundError, UnsupportedVersionError):
+            return version
+        if stored.commit.previous != digest:
+            return version
+        version, digest = version + 1, stored.digest
 
 
 def _ends_before_damage(metadata: Metadata) -> set[int]:

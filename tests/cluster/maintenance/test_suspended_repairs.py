@@ -59,6 +59,11 @@ def leave_a_checkpoint(cluster: DamagedCluster) -> None:
         (cluster.root / commit_key(version)).unlink()
 
 
+def damage_one_of_several(cluster: DamagedCluster) -> None:
+    """Commit 8 is damaged, 9 to 12 are there."""
+    (cluster.root / commit_key(8)).write_bytes(b"{}")
+
+
 def damage_the_newest(cluster: DamagedCluster) -> None:
     (cluster.root / commit_key(LAST)).write_bytes(b"{}")
 
@@ -125,6 +130,10 @@ Damage = Callable[[DamagedCluster], None]
         pytest.param(cut_a_hole, "plain", fill_from_the_mirror, id="the-hole-is-filled"),
         pytest.param(cut_a_hole, "plain", end_before, id="the-log-is-ended-before-the-hole"),
         pytest.param(cut_a_hole, "end", end_before, id="the-log-is-ended-twice"),
+        pytest.param(cut_a_hole, "end", fill_from_the_mirror, id="the-hole-is-filled-while-the-log-is-ended"),
+        pytest.param(damage_one_of_several, "end", fill_from_the_mirror, id="the-damaged-commit-is-put-back"),
+        pytest.param(damage_one_of_several, "end", end_before, id="the-log-is-ended-twice-before-a-damaged-commit"),
+        pytest.param(leave_a_checkpoint, "end", fill_from_the_mirror, id="the-commits-of-a-checkpoint-are-put-back"),
         pytest.param(leave_a_checkpoint, "plain", end_before, id="the-covering-checkpoint-is-removed"),
         pytest.param(leave_a_checkpoint, "end", repair_plainly, id="the-log-continues-from-the-checkpoint"),
         pytest.param(damage_the_newest, "mirror", end_before_the_newest, id="the-damaged-commit-is-given-up"),
