@@ -96,9 +96,29 @@ def _repair(what: str, path: str, dry_run: bool, why_not: str = "") -> Repair:
 
 
 def _write_cluster_file(store: Store, metadata: Metadata, dry_run: bool) -> Repair:
-    if not dry_run:
-        store.put(CLUSTER_KEY, encode_cluster_file(metadata.state.cluster_id))
+    if not dry_run and not _put_cluster_file(store, metadata):
+        return _repair("not written", CLUSTER_KEY, dry_run, CHANGED_LOG)
     return _repair(f"written for cluster {metadata.state.cluster_id}", CLUSTER_KEY, dry_run)
+
+
+def _put_cluster_file(store: Store, metadata: Metadata) -> bool:
+    """Store cluster.json, unless the root has another log since; return whether it is there."""
+    data = encode_cluster_file(metadata.state.cluster_id)
+    present = _get(store, CLUSTER_KEY)
+    if present == data or not _still_holds(store, metadata):
+        return present == data
+    if present is not None and not store.delete_exactly(CLUSTER_KEY, present):
+        store.put(CLUSTER_KEY, data)
+        return True
+    return create_object(store, CLUSTER_KEY, data, limits.MAX_CLUSTER_FILE_BYTES) == data
+
+
+def _get(store: Store, key: str) -> bytes | None:
+    """Return an object, which may be damaged; None if there is none."""
+    try:
+        return store.get(key)
+    except ObjectNotFoundError:
+        return None
 
 
 def _repair_boundary(store: Store, metadata: Metadata, dry_run: bool) -> Repair:
@@ -279,10 +299,7 @@ def _ends_before_damage(metadata: Metadata) -> set[int]:
 
 def _restore_commit(store: Store, version: int, metadata: Metadata, mirrors: Sequence[Store], dry_run: bool) -> Repair:
     key = commit_key(version)
-    try:
-        present: bytes | None = store.get(key)  # it may be damaged
-    except ObjectNotFoundError:
-        present = None
+    present = _get(store, key)
     why = "no mirror of the commit log was given"
     for mirror in mirrors:
         try:

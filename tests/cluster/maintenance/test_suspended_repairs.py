@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sparklog.coordinator import open_cluster
+from sparklog.coordinator import create_cluster, open_cluster
+from sparklog.errors import SparklogError
 from sparklog.log.layout import (
     CHECKPOINTS,
+    CLUSTER_KEY,
     Boundary,
     boundary_mark_key,
+    encode_cluster_file,
     read_boundary,
     read_certain_boundary,
     write_boundary,
@@ -160,6 +164,47 @@ def test_a_repair_suspended_at_any_step_takes_nothing_from_those_that_went_on(
         operators.repair(step, **arguments)
         assert cluster.values() == operators.acknowledged, f"{step} {operators.in_flight}"
         cluster.append(batches=1)
+
+
+# -- cluster.json
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("damage", ["missing", "damaged", "of-another-cluster"])
+def test_a_repair_suspended_at_any_step_leaves_the_cluster_json_of_a_cluster_created_meanwhile(
+    cluster: DamagedCluster, damage: str
+) -> None:
+    cluster.coordinator.log.write_checkpoint()
+    path, kept = cluster.root / CLUSTER_KEY, cluster.folder / "kept"
+    wanted = path.read_bytes()
+    path.unlink()
+    if damage != "missing":
+        path.write_bytes(b"{" if damage == "damaged" else encode_cluster_file("A" * 22))
+    shutil.copytree(cluster.root, kept)
+    created = b""
+
+    def repair(step: int = -1) -> list[Call]:
+        shutil.rmtree(cluster.root)
+        shutil.copytree(kept, cluster.root)
+
+        def before(number: int, _: Call) -> None:
+            nonlocal created
+            if number == step:
+                shutil.rmtree(cluster.root)
+                create_cluster(str(cluster.root))
+                created = path.read_bytes()
+
+        store = FaultyStore(LocalStore(str(cluster.root)), before=before)
+        with suppress(SparklogError):  # it was checked, and then is another cluster
+            repair_cluster(check_cluster(store))
+        return list(store.calls)
+
+    calls = repair()
+    assert path.read_bytes() == wanted
+    written = max(number for number, call in enumerate(calls) if call.key == CLUSTER_KEY and call.operation != "get")
+    for step in chosen(range(written, max(0, written - 12), -1)):
+        repair(step)
+        assert path.read_bytes() == created, calls[step]
 
 
 # -- a boundary that is beyond the log
