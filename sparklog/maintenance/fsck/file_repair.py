@@ -13,7 +13,7 @@ Not for: which files to repair (``repair``).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
@@ -95,10 +95,7 @@ def _find_index(task: RepairTask, results: Collection[CopyResult]) -> tuple[byte
 def _repair_copy(task: RepairTask, copy: FileCopy, index: Index, data: bytes, origin: str) -> Iterator[Repair]:
     """Write what a copy lacks: the ``.log`` first, so that an index is never beside a ``.log`` of another file."""
     store = task.stores[copy.broker]
-    with ExitStack() as stack:
-        brokers = _own_first(task, copy)
-        sources = [_Source(broker, stack.enter_context(reads)) for broker in brokers if (reads := _open(task, broker))]
-        plan = [_choose_source(region, sources) for region in regions(index)]
+    plan = _find_sources(task, copy, regions(index))
     if any(choice.broker != copy.broker for choice in plan) or _has_wrong_size(store, task.path, index):
         yield _write_log(task, copy, index, plan)
     if _read_index(store, task.path) != data:
@@ -115,6 +112,13 @@ class _Choice(NamedTuple):
 
     region: Region
     broker: int
+
+
+def _find_sources(task: RepairTask, copy: FileCopy, parts: Iterable[Region]) -> list[_Choice]:
+    with ExitStack() as stack:
+        brokers = _own_first(task, copy)
+        sources = [_Source(broker, stack.enter_context(reads)) for broker in brokers if (reads := _open(task, broker))]
+        return [_choose_source(part, sources) for part in parts]
 
 
 def _own_first(task: RepairTask, copy: FileCopy) -> list[int]:
@@ -207,7 +211,8 @@ def _find_fallback(task: RepairTask, copy: FileCopy, missing: Sequence[Region]) 
 
 
 def _copy_regions(task: RepairTask, copy: FileCopy, plan: Sequence[_Choice], fallback: int) -> None:
-    """Write the file; parts are verified again as they are copied. Raises StorageError."""
+    """Write the file; parts are verified again as they are copied. Raises StorageError, also if a part that no copy
+    had was put back meanwhile: nothing is written then."""
     readers: dict[int, ReadAt] = {}
     with ExitStack() as stack, task.stores[copy.broker].open_output(copy.path) as output:
         for region, broker in plan:
@@ -218,6 +223,13 @@ def _copy_regions(task: RepairTask, copy: FileCopy, plan: Sequence[_Choice], fal
             if broker >= 0 and crc32c(data) != region.crc32c:
                 raise StorageError(f"{copy.path} on broker {broker} changed while it was copied", path=copy.path)
             output.write(data)
+        for region, broker in _find_sources(task, copy, (choice.region for choice in plan if choice.broker < 0)):
+            if broker >= 0:
+                raise StorageError(
+                    f"batch {region.batch} of {copy.path} was put back on broker {broker} while it was copied without: "
+                    "repair it again",
+                    path=copy.path,
+                )
 
 
 def _check_written(task: RepairTask, copy: FileCopy, index: Index, missing: Sequence[Region]) -> None:

@@ -168,6 +168,39 @@ def test_batches_that_no_copy_has_are_reported_and_the_others_repaired(replicate
     assert not report.clean
 
 
+def test_a_file_that_is_put_back_while_it_is_assembled_without_a_batch_is_kept(tmp_path: Path) -> None:
+    """It is put back before each step of the write in turn."""
+    step, steps = 0, 1
+    while step < steps:
+        cluster = DamagedCluster(tmp_path / str(step), brokers=2)
+        path = cluster.append()
+        sound = cluster.file(path).read_bytes()
+        entries = decode_index(cluster.file(index_of(path)).read_bytes(), path).entries
+        for broker in (0, 1):
+            cluster.flip(path, entries[1].position + 300, bit=broker, broker=broker)
+        cluster.flip(path, entries[2].position + 300)
+        steps = repair_put_back(cluster, path, sound, step)
+        assert cluster.file(path).read_bytes() == sound, step
+        step += 1
+
+
+def repair_put_back(cluster: DamagedCluster, path: str, sound: bytes, step: int) -> int:
+    """Repair a file of the root, which is put back before this step of its write; return the number of steps."""
+    calls: list[str] = []
+
+    def put_back(_: int, call: Call) -> None:
+        if call.key != path or (call.operation != "open_output" and not calls):
+            return
+        if len(calls) == step:
+            cluster.file(path).write_bytes(sound)
+        calls.append(call.operation)
+
+    check = cluster.check()
+    check.stores[0] = FaultyStore(check.stores[0], before=put_back)
+    repair_cluster(check)
+    return len(calls) - calls[::-1].index("write")
+
+
 def test_a_damaged_batch_without_another_copy_is_left_unchanged(cluster: DamagedCluster) -> None:
     path = cluster.append()
     cluster.flip(path, 700)
