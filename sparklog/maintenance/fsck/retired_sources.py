@@ -11,7 +11,8 @@ is known from the log's own history: the segments of these offsets right before 
 Rules: every byte of the sources is verified before anything is written. The new file has a name of its own, and becomes
 part of the log by a commit like that of any roll, which is refused if anybody changed these offsets since. Compaction
 is undone for these offsets: records that it had removed come back, until the next one. So they have to be superseded
-still: after a later compaction, which may have removed the tombstones, nothing would remove them again.
+still, when that is committed: after a later compaction, which may have removed the tombstones, nothing would remove
+them again.
 Not for: files of which a sound copy is left at some broker (``file_repair``).
 """
 
@@ -38,13 +39,15 @@ from sparklog.store.base import Store
 
 class Origin(NamedTuple):
     """What a lost segment was made of: ``sources`` have its offsets, no more and no less, each with a sound copy at an
-    in-sync broker; or ``why_not``. ``has_none``: it was written by a producer, and replaced nothing."""
+    in-sync broker; or ``why_not``. ``has_none``: it was written by a producer, and replaced nothing.
+    ``compacted_with``: the segments of the partition when a compaction removed records of this one; else empty."""
 
     topic: str
     lost: Segment
     sources: tuple[Segment, ...] = ()
     why_not: str = ""
     has_none: bool = False
+    compacted_with: tuple[Segment, ...] = ()
 
 
 class RetiredSources:
@@ -77,16 +80,19 @@ class RetiredSources:
             if segment.base_offset < lost.end_offset and segment.end_offset > lost.base_offset
         ]
         why_not = describe_uncovered(lost, before)
+        compacted_with: tuple[Segment, ...] = ()
         if not why_not and sum(segment.records for segment in before) > lost.records:
             then = self._lists_before(lost.version + 1).get(topic)
             now = self._lists_before(self._state.version + 1).get(topic)
             if then is None or now is None:
                 why_not = f"the segments at commit {lost.version} are not known any more"
             else:
-                why_not = describe_returning(lost, then.partition(lost.partition), now.partition(lost.partition))
+                compacted_with = tuple(then.partition(lost.partition))
+                why_not = describe_returning(lost, compacted_with, now.partition(lost.partition))
         for segment in before if not why_not else ():
             why_not = why_not or self._describe_unsound(topic, segment)
-        return Origin(topic, lost, () if why_not else tuple(before), why_not, has_none=not before)
+        sources = () if why_not else tuple(before)
+        return Origin(topic, lost, sources, why_not, has_none=not before, compacted_with=compacted_with)
 
     def _lists_before(self, version: int) -> Mapping[str, TopicSegments]:
         """Return the segments of all topics right before a commit; none if commits or checkpoints of that time are
@@ -179,8 +185,11 @@ def _rewrite(coordinator: Coordinator, origin: Origin) -> str:
     topic, lost = origin.topic, origin.lost
     state = coordinator.refresh()
     topic_id, partition = state.topic(topic).topic_id, state.partition(topic, lost.partition)
-    if lost not in list(coordinator.segments(topic, state).partition(lost.partition)):
+    live = list(coordinator.segments(topic, state).partition(lost.partition))
+    if lost not in live:
         return "it is no longer part of the log: another process changed these offsets"
+    if origin.compacted_with and (why_not := describe_returning(lost, origin.compacted_with, live)):
+        return why_not
     if partition.leader < 0:
         return "no replica in sync is online"
     replicas = replicas_of(coordinator, partition)
@@ -196,6 +205,7 @@ def _rewrite(coordinator: Coordinator, origin: Origin) -> str:
         end_offset=lost.end_offset,
         removed=removed(topic_id, [lost]),
         added=[added for each in result.changes for added in each.added],
+        restores=bool(origin.compacted_with),
     )
     replacement = SegmentReplacement(coordinator, state)
     replacement.add(PreparedReplacement(change, [lost], replicas))

@@ -44,7 +44,9 @@ class Replacement(msgspec.Struct, frozen=True, kw_only=True):
     """Replace the segments inside ``[start_offset, end_offset)`` by ``added``; fields as in ``ReplaceSegments``.
 
     Replacements of a partition with ``together`` are made all or none: a compaction that removed a tombstone in one
-    segment but not the older records of its key in another would make these visible again.
+    segment but not the older records of its key in another would make these visible again. One that ``restores``
+    records which a compaction removed is left out, too, if later offsets have changed: what supersedes them may be
+    gone.
     """
 
     topic: str
@@ -56,6 +58,7 @@ class Replacement(msgspec.Struct, frozen=True, kw_only=True):
     added: Sequence[LiveSegment] = ()
     cleaned_offset: int = -1
     together: bool = False
+    restores: bool = False
 
 
 class Deletion(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,6 +173,8 @@ def _find_conflict(state: State, change: Replacement | Deletion, version: int) -
         )
     partition = topic.partitions[change.partition]
     start, end = _find_range(change)
+    if isinstance(change, Replacement) and change.restores:
+        end = partition.log_end_offset
     if changed_since(partition, version, start, end):
         return f"segments of offsets {start} to {end} have changed since version {version}"
     if isinstance(change, Deletion):
@@ -202,7 +207,7 @@ def _make_action(change: Replacement | Deletion) -> ReplaceSegments | DeleteSegm
     fields = asdict(change)
     if isinstance(change, Deletion):
         return DeleteSegments(**fields)
-    del fields["together"]
+    del fields["together"], fields["restores"]
     return ReplaceSegments(**{**fields, "added": list(change.added)})
 
 

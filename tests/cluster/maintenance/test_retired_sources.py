@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from sparklog.coordinator import open_cluster
 from sparklog.errors import StorageUnavailableError
 from sparklog.maintenance.fsck import kinds
+from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.fsck.kinds import ERROR, Report
 from sparklog.maintenance.fsck.repair import repair_cluster
 from sparklog.maintenance.fsck.retired_sources import Origin, RetiredSources, describe_returning, describe_uncovered
@@ -22,12 +23,14 @@ from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.retention import retain
 from sparklog.maintenance.segments.roll import roll
 from sparklog.maintenance.tables import Tables
+from sparklog.protocol.commits import commit_key
 from sparklog.protocol.decide.segments import delete_records
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.segments import Segment
 from sparklog.testing.faulty_store import Call, FaultyStore
 from tests.cluster.maintenance.damaged_clusters import DamagedCluster, index_of
 from tests.cluster.maintenance.logs import Written, append, records
+from tests.sample import chosen
 
 
 def configure(cluster: DamagedCluster, **configs: str) -> None:
@@ -199,9 +202,9 @@ def put(cluster: DamagedCluster, *pairs: tuple[bytes, bytes | None]) -> None:
     append(cluster.coordinator, "orders", [Written(key, value, 1 + end) for key, value in pairs])
 
 
-@pytest.mark.parametrize("tombstone_is_gone", [False, True])
-def test_a_key_that_was_deleted_does_not_come_back(tmp_path: Path, tombstone_is_gone: bool) -> None:
-    cluster = DamagedCluster(tmp_path)
+def put_a_deleted_key(cluster: DamagedCluster) -> None:
+    """The record of the key was removed from the first segment; its tombstone is in the second, until the next
+    compaction."""
     configure(
         cluster,
         segment_ms="1",
@@ -216,6 +219,50 @@ def test_a_key_that_was_deleted_does_not_come_back(tmp_path: Path, tombstone_is_
     put(cluster, (b"z", b"1"))
     compact(cluster.coordinator, InProcess())
     put(cluster, (b"y", b"1"))
+
+
+@pytest.mark.sampled
+def test_a_key_that_was_deleted_does_not_come_back_by_a_suspended_repair(tmp_path: Path) -> None:
+    """Before each request of the repair in turn, the file is put back, and the log compacted."""
+    requests, committed = repair_overtaken(tmp_path / "alone")
+    assert committed in requests
+    for step in chosen(range(requests.index(committed) + 1)):
+        repair_overtaken(tmp_path / str(step), step)
+
+
+def repair_overtaken(folder: Path, step: int = -1) -> tuple[list[Call], Call]:
+    """Return the requests of the repair of a lost file, and that which commits it."""
+    cluster = DamagedCluster(folder)
+    put_a_deleted_key(cluster)
+    path = cluster.file(live(cluster)[0].path)
+    kept = path.read_bytes()
+    path.unlink()
+    checked = 0
+
+    def overtake(number: int, _: Call) -> None:
+        if number == checked + step >= checked > 0:
+            path.write_bytes(kept)
+            compact(cluster.reopened(), InProcess())
+            assert keys(cluster) == [b"a", b"d", b"z", b"y"]
+
+    store = FaultyStore(cluster.store, before=overtake)
+    check = check_cluster(store)
+    checked = len(store.calls)
+    committed = Call("put_if_absent", commit_key(check.metadata.state.version + 1))
+    repair_cluster(check)
+    compact(cluster.reopened(), InProcess())
+    assert keys(cluster) == [b"a", b"d", b"z", b"y"], step
+    return list(store.calls[checked:]), committed
+
+
+def keys(cluster: DamagedCluster) -> list[bytes | None]:
+    return [record.key for record in records(cluster.reopened(), "orders")]
+
+
+@pytest.mark.parametrize("tombstone_is_gone", [False, True])
+def test_a_key_that_was_deleted_does_not_come_back(tmp_path: Path, tombstone_is_gone: bool) -> None:
+    cluster = DamagedCluster(tmp_path)
+    put_a_deleted_key(cluster)
     if tombstone_is_gone:
         compact(cluster.coordinator, InProcess())
     first, *others = live(cluster)
@@ -228,7 +275,7 @@ def test_a_key_that_was_deleted_does_not_come_back(tmp_path: Path, tombstone_is_
         assert live(cluster) == [first, *others]
     else:
         compact(cluster.reopened(), InProcess())
-        assert [record.key for record in records(cluster.reopened(), "orders")] == [b"a", b"d", b"z", b"y"]
+        assert keys(cluster) == [b"a", b"d", b"z", b"y"]
 
 
 def sources_of(cluster: DamagedCluster, lost: Segment) -> Origin:

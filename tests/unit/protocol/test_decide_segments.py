@@ -92,6 +92,15 @@ def test_a_deletion_does_not_prevent_a_replacement_behind_it() -> None:
     assert result.left_out
 
 
+@pytest.mark.parametrize(("start", "is_left_out"), [(0, False), (9, True), (18, True)])
+def test_records_are_not_restored_if_later_segments_have_changed(start: int, is_left_out: bool) -> None:
+    planned = with_records()
+    changed, _ = asked(planned, planned.version, merged(start, start + 9))
+    restoring = replace(merged(9, 12), restores=True)
+    _, result = asked(after(changed, decide_append(changed, request(item(3)))), planned.version, restoring)
+    assert bool(result.left_out) == is_left_out
+
+
 def test_a_change_too_old_to_be_remembered_counts_as_a_conflict() -> None:
     planned = state = with_records(limits.SEGMENT_CHANGES_KEPT + 2)
     for number in range(limits.SEGMENT_CHANGES_KEPT):
