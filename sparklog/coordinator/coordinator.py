@@ -24,22 +24,27 @@ from weakref import WeakSet
 
 import msgspec
 
+from sparklog import limits
 from sparklog.clock import Clock
 from sparklog.coordinator.begun_files import check_begun
 from sparklog.coordinator.broker_stores import BrokerStores
 from sparklog.errors import (
+    CorruptMetadataError,
     DuplicateBrokerRegistrationError,
     IllegalStateError,
     IndeterminateCommitError,
     InvalidCallError,
     ObjectNotFoundError,
     SparklogError,
+    UnsupportedVersionError,
 )
 from sparklog.ids import Ids, RandomIds
+from sparklog.log.broker_files import read_identity
 from sparklog.log.commits.commit_attempt import Outcome
 from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.commits.replaced_root import refuse_unlinked_history
-from sparklog.log.layout import CLUSTER_KEY, encode_cluster_file, exists
+from sparklog.log.creation import create_object
+from sparklog.log.layout import CLUSTER_KEY, COMMITS, commit_version, encode_cluster_file, exists
 from sparklog.log.reserve import keep_reserve
 from sparklog.log.segments import TopicSegments
 from sparklog.log.settings import DEFAULTS, LogSettings
@@ -389,16 +394,30 @@ def create_cluster(
 
 def _check_still_no_location(store: Store, cluster_id: str) -> None:
     """Remove this new cluster if a broker's disk was mounted at its root after the first check, and raise. An older
-    cluster stays: the folder of a replaced root is a location, too."""
+    cluster stays: the folder of a replaced root is a location, too. So does one that is in use by now."""
     try:
         check_no_location(store)
     except DuplicateBrokerRegistrationError:
         with suppress(ObjectNotFoundError):
             data = store.get(CLUSTER_KEY)
-            if data == encode_cluster_file(cluster_id):
+            if data == encode_cluster_file(cluster_id) and not _is_in_use(store, cluster_id):
                 _delete(store, CLUSTER_KEY, data)
-                _delete(store, commit_key(0), store.get(commit_key(0)))
+                if _is_in_use(store, cluster_id):  # since that look; without the file nobody commits
+                    create_object(store, CLUSTER_KEY, data, limits.MAX_CLUSTER_FILE_BYTES)
+                else:
+                    _delete(store, commit_key(0), store.get(commit_key(0)))
         raise
+
+
+def _is_in_use(store: Store, cluster_id: str) -> bool:
+    """Whether a new cluster has commits besides its first one, or was promoted elsewhere."""
+    if any((commit_version(info.key) or 0) > 0 for info in store.list(COMMITS)):
+        return True
+    try:
+        identity = read_identity(store)
+    except (CorruptMetadataError, UnsupportedVersionError):
+        return False
+    return identity is not None and identity.cluster_id == cluster_id
 
 
 def _delete(store: Store, key: str, data: bytes) -> None:

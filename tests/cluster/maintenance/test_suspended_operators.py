@@ -12,16 +12,24 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.coordinator import Coordinator, open_cluster
+from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.brokers import add_broker, remove_broker
 from sparklog.coordinator.controller import Controller
 from sparklog.coordinator.health import Health
 from sparklog.coordinator.ownership import check_owned
 from sparklog.coordinator.take_over import take_over
-from sparklog.errors import DuplicateBrokerRegistrationError, SparklogError, UnlinkedHistoryError
+from sparklog.errors import (
+    ClusterMovedError,
+    DuplicateBrokerRegistrationError,
+    SparklogError,
+    UnlinkedHistoryError,
+)
+from sparklog.log.broker_files import encode_identity
 from sparklog.log.layout import COMMITS
 from sparklog.log.owner_files import read_root, read_source_epoch, write_epoch
 from sparklog.maintenance.mirror import mirror
+from sparklog.maintenance.promotion import promote
+from sparklog.protocol.commits import commit_key
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.local import LocalStore
 from sparklog.store.location import IDENTITY_KEY
@@ -218,3 +226,44 @@ def test_a_location_whose_identity_is_deleted_late_while_it_is_registered_keeps_
 
     assert add_broker(open_cluster(FaultyStore(open_store(root), before=delete)), disk) == 1
     assert_in_use(root, disk)
+
+
+@pytest.mark.parametrize("is_promoted", [False, True])
+def test_a_creation_that_finds_a_location_late_removes_no_cluster_in_use(tmp_path: Path, is_promoted: bool) -> None:
+    """Before each request after the first commit: the cluster is used, and another disk is mounted there or its mirror
+    promoted."""
+
+    def check(folder: Path, number: int) -> bool:
+        root, target = folder / "root", open_store(str(folder / "mirror"))
+        requests: list[Call] = []
+        used: list[str] = []
+
+        def use(client: Coordinator) -> None:
+            with suppress(SparklogError):  # removed before
+                client.create_topic("t")
+                used.append("t")
+            if used and is_promoted:
+                mirror(client.store, target)
+                promote(target.root, str(root))
+
+        def before(step: int, call: Call) -> None:
+            if call == Call("info", IDENTITY_KEY) and (root / commit_key(0)).exists():
+                clients.append(open_cluster(str(root)))
+                if not is_promoted:
+                    (root / IDENTITY_KEY).write_bytes(encode_identity("another", 1))
+            if clients:
+                requests.append(call)
+                if len(requests) - 1 == number:
+                    use(clients[0])
+
+        clients: list[Coordinator] = []
+        with suppress(DuplicateBrokerRegistrationError):
+            create_cluster(FaultyStore(open_store(str(root)), before=before))
+        if used and is_promoted:
+            with pytest.raises(ClusterMovedError, match="mirror"):
+                open_cluster(str(root))
+        elif used:
+            assert list(open_cluster(str(root)).state.topics) == ["t"]
+        return len(requests) > number
+
+    every_suspension(tmp_path, check, at_least=1 if is_promoted else 5)
