@@ -69,7 +69,8 @@ class UncleanSearch:
         topic_id = state.topics[topic].topic_id
         segments = list(self._coordinator.segments(topic, state).partition(number))
         best: tuple[int, int, list[Segment]] | None = None
-        for broker in needs_unclean_election(state, topic, number):
+        candidates = needs_unclean_election(state, topic, number)
+        for broker in candidates:
             lacking = self._look_at(broker, segments)
             if lacking is None:
                 continue
@@ -85,7 +86,8 @@ class UncleanSearch:
             )
         _, broker, lacking = best
         lost = _group_lacking(topic, topic_id, number, segments, lacking)
-        return UncleanElection(topic, topic_id, number, broker, partition.log_end_offset, state.version, lost)
+        end, others = partition.log_end_offset, [other for other in candidates if other != broker]
+        return UncleanElection(topic, topic_id, number, broker, end, state.version, lost, others)
 
     def _look_at(self, broker: int, segments: Sequence[Segment]) -> list[Segment] | None:
         """Return the segments that a broker lacks; None if its location cannot be read: it may hold all records."""

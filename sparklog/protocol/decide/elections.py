@@ -54,7 +54,8 @@ class Elected(NamedTuple):
 
 
 class UncleanElection(NamedTuple):
-    """Election of a replica that is not in sync; ``lost`` removes the segments it lacks from the log."""
+    """Election of a replica that is not in sync; ``lost`` removes the segments it lacks from the log. ``others`` are
+    the online replicas that it was preferred to."""
 
     topic: str
     topic_id: str
@@ -63,6 +64,7 @@ class UncleanElection(NamedTuple):
     log_end_offset: int
     version: int
     lost: Sequence[Replacement]
+    others: Collection[int] = ()
 
 
 class PartitionChange:
@@ -249,7 +251,8 @@ def elect_unclean(
 
     ``epoch`` is the controller's if the controller requests it, which it may as long as the topic allows it. Segments
     that the new leader lacks leave the log; their offsets stay unused. Errors: ElectionNotNeededError if there is a
-    leader, EligibleLeadersNotAvailableError if the partition has changed since it was inspected: inspect it again.
+    leader, EligibleLeadersNotAvailableError if the partition has changed since it was inspected, or a replica that was
+    not inspected came back: inspect it again.
     """
     if epoch is not None:
         check_controller(state, epoch)
@@ -288,11 +291,9 @@ def _elect_unclean_leader(state: State, election: UncleanElection) -> list[Actio
     removals = change_segments(state, SegmentsRequest(version=election.version, changes=election.lost))
     broker = state.brokers.get(election.broker)
     unchanged = unchanged and broker is not None and broker.lost_files_at <= election.version
-    if (
-        not unchanged
-        or removals.result.left_out
-        or election.broker not in needs_unclean_election(state, election.topic, election.partition)
-    ):
+    candidates = set(needs_unclean_election(state, election.topic, election.partition))
+    inspected = {election.broker, *election.others}
+    if not unchanged or removals.result.left_out or election.broker not in candidates or candidates - inspected:
         raise EligibleLeadersNotAvailableError(
             f"{name} has changed since broker {election.broker} was inspected as its leader; retry the election",
             topic=election.topic,

@@ -12,6 +12,7 @@ from sparklog.client.admin.types import ElectionType
 from sparklog.client.producer.producer import Producer
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster
+from sparklog.coordinator.unclean_election import UncleanSearch
 from sparklog.errors import (
     EligibleLeadersNotAvailableError,
     InvalidReplicaAssignmentError,
@@ -23,6 +24,7 @@ from sparklog.errors import (
 )
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
+from sparklog.protocol.decide.elections import UncleanElection
 from sparklog.protocol.decide.reassignment import LISTS, RATES
 from sparklog.protocol.file_names import index_path
 from sparklog.store.memory import MemoryStore
@@ -109,6 +111,35 @@ def test_an_unclean_leader_is_elected_when_asked_for(replicas: Replicas, admin: 
     assert replicas.read() == replicas.sent[0][:3]
     outcome = admin.elect_leaders(1, raise_errors=False)["replica_election_results"][0]["partition_result"][0]
     assert outcome["error_code"] == 84
+
+
+def test_an_unclean_election_is_refused_if_a_replica_with_more_records_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The administrator's process is suspended since it looked at the replicas that were online."""
+    replicas = Replicas(tmp_path, locations=3, assignment=[[1, 2, 3]])
+    for broker in (2, 3, 1):
+        replicas.produce()
+        replicas.unmount(broker)
+        replicas.controller.check()
+    replicas.mount(2)
+    replicas.controller.check()
+    find = UncleanSearch.find
+
+    def mount(search: UncleanSearch, topic: str, number: int) -> UncleanElection:
+        found = find(search, topic, number)
+        replicas.mount(3)
+        replicas.controller.check()
+        return found
+
+    with monkeypatch.context() as patch, AdminClient(bootstrap_servers=str(tmp_path / "root")) as admin:
+        patch.setattr(UncleanSearch, "find", mount)
+        with pytest.raises(EligibleLeadersNotAvailableError):
+            admin.elect_leaders(ElectionType.UNCLEAN, {TOPIC: [0]})
+    assert replicas.partition().leader == -1
+    AdminClient(cluster=replicas.cluster).elect_leaders(ElectionType.UNCLEAN, {TOPIC: [0]})
+    assert replicas.partition().leader == 3
+    assert replicas.read() == replicas.sent[0][:6]
 
 
 def test_a_replica_with_other_files_under_committed_names_lacks_their_records(

@@ -271,6 +271,16 @@ def test_an_unclean_election_planned_before_a_change_is_refused() -> None:
     assert isinstance(outcome[ORDERS_0], EligibleLeadersNotAvailableError)
 
 
+def test_an_unclean_election_is_refused_once_a_replica_that_was_not_inspected_is_back() -> None:
+    state = checked(appended(with_replicas([[0, 1, 2]]), [0]), offline=[0, 2])
+    asked = UncleanElection("orders", "t1", 0, 1, 2, state.version, [])
+    assert elections.elect_unclean(state, [asked]).result == {ORDERS_0: None}
+    state = checked(state, online=[2])
+    outcome = elections.elect_unclean(state, [asked]).result
+    assert isinstance(outcome[ORDERS_0], EligibleLeadersNotAvailableError)
+    assert elections.elect_unclean(state, [asked._replace(others=[2])]).result == {ORDERS_0: None}
+
+
 def test_no_unclean_election_while_an_in_sync_replica_is_online() -> None:
     state = appended(with_replicas([[0, 1]]), [0])
     assert elections.needs_unclean_election(state, "orders", 0) == []
