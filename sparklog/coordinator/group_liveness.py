@@ -7,9 +7,9 @@ older than its session timeout is dead. No machine's clock is involved, and no w
     expire_dead_members(coordinator, ["billing"])         # before a change that requires a group without members
     DeadMembers(coordinator).expire()                     # of all groups, as maintenance does
 
-Rules: removing members is a commit that is valid only in the generation it was decided in. A member whose state is
-unknown, since it has no lease yet or the storage does not report times, counts as alive; ``DeadMembers`` watches it by
-its own elapsed time, as members do.
+Rules: removing members is a commit that is valid only in the generation it was decided in, and only for members that
+have committed nothing since. A member whose state is unknown, since it has no lease yet or the storage does not report
+times, counts as alive; ``DeadMembers`` watches it by its own elapsed time, as members do.
 Not for: how members watch each other (``group_member``).
 """
 
@@ -68,8 +68,12 @@ def expire_dead_members(coordinator: Coordinator, names: Collection[str]) -> lis
 
 
 def _expire(coordinator: Coordinator, dead: Mapping[str, list[str]], groups: Mapping[str, GroupState]) -> list[str]:
-    expired = (expire(coordinator, name, members, groups[name].generation) for name, members in dead.items())
-    return [member for members in expired for member in members]
+    removed: list[str] = []
+    for name, members in dead.items():
+        leases = _Leases(coordinator, {name: groups[name]})  # a member may be back since this process looked
+        silent = [member for member in members if not leases.is_alive(name, member)]
+        removed += expire(coordinator, name, silent, groups[name])
+    return removed
 
 
 def submit_without_dead_members(
@@ -115,6 +119,10 @@ class _Leases:
             for name, group in self._groups.items()
         }
         return {name: members for name, members in timeouts.items() if members}
+
+    def is_alive(self, group: str, member: str) -> bool:
+        """Return whether a member is known to be alive."""
+        return self._age_ms(group, member) is not None and not self._is_dead(group, member)
 
     def _is_dead(self, group: str, member: str) -> bool:
         age_ms = self._age_ms(group, member)

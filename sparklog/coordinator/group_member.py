@@ -55,6 +55,7 @@ from sparklog.protocol.decide.groups import (
     Offsets,
     acknowledge_revocation,
     commit_group_offsets,
+    expire_silent_members,
     join_group,
     leave_group,
     split_offsets,
@@ -317,15 +318,10 @@ class GroupMember:
                 self._revoking_since = {}
             self._last_beat = self._clock.monotonic()
             timeouts = {name: member_state.session_timeout_ms for name, member_state in group.members.items()}
-            expire(self.coordinator, self.group, self._watch.look(timeouts, member), group.generation)
+            expire(self.coordinator, self.group, self._watch.look(timeouts, member), group)
             stuck = self._find_stuck(group)
-            expire(
-                self.coordinator,
-                self.group,
-                stuck,
-                group.generation,
-                "did not revoke its partitions within its rebalance timeout",
-            )
+            why = "did not revoke its partitions within its rebalance timeout"
+            expire(self.coordinator, self.group, stuck, group, why)
 
     def _find_stuck(self, group: GroupState) -> list[str]:
         """Return the live other members that did not revoke their partitions within their rebalance timeout."""
@@ -582,15 +578,14 @@ def expire(
     coordinator: Coordinator,
     group: str,
     members: Sequence[str],
-    generation: int,
+    seen: GroupState,
     why: str = "sent no heartbeat within its session timeout",
 ) -> list[str]:
-    """Remove these members if the group is still in this generation; return the removed ones."""
+    """Remove these members unless they are alive or the group has another generation than when it was ``seen``; return
+    the removed ones."""
     if not members:
         return []
-    removed = coordinator.submit(
-        partial(leave_group, group=group, members=members, reason="expired", generation=generation)
-    )
+    removed = coordinator.submit(partial(expire_silent_members, group=group, members=members, seen=seen))
     for member in removed:
         logger.warning("member %s of group %s %s and was removed", printable(member), printable(group), why)
         _delete_lease(coordinator, group, member)

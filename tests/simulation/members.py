@@ -19,6 +19,7 @@ from sparklog.protocol.decide.groups import (
     Offsets,
     acknowledge_revocation,
     commit_group_offsets,
+    expire_silent_members,
     join_group,
     leave_group,
 )
@@ -194,9 +195,7 @@ class Life:
         now = self.world.simulation.monotonic()
         for other in group.members:
             if now - self.world.heartbeats[other] > SESSION_SECONDS:
-                self.coordinator.submit(
-                    partial(leave_group, group=GROUP, members=[other], reason="expired", generation=group.generation)
-                )
+                self.coordinator.submit(partial(expire_silent_members, group=GROUP, members=[other], seen=group))
 
     def revoke(self, me: MemberState, group: GroupState) -> None:
         revoked = [partition for partition in list_partitions(me.revoking) if partition in self.positions]

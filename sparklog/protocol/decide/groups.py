@@ -5,7 +5,7 @@ Rules: as in ``decide``. Not for: how a group changes (``group.rebalance``), liv
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -41,9 +41,9 @@ from sparklog.protocol.commits import (
 )
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.group.assignors import ASSIGNORS, choose_assignor
-from sparklog.protocol.group.rebalance import member_of_instance
+from sparklog.protocol.group.rebalance import held_partitions, member_of_instance
 from sparklog.protocol.names import validate_client_id, validate_group_id, validate_topic_name
-from sparklog.protocol.state import GroupOffset, GroupState, MemberState, State
+from sparklog.protocol.state import GroupOffset, GroupState, MemberState, State, offset_key
 from sparklog.types import OffsetAndMetadata, as_python
 
 MAX_METADATA_CHARACTERS = 4096
@@ -176,18 +176,40 @@ def _check_assignors(group: GroupState, request: JoinRequest) -> None:
         )
 
 
-def leave_group(
-    state: State, group: str, members: Sequence[str], reason: str, generation: int = -1
-) -> Decision[list[str]]:
-    """Remove members from a group; the result names those that were removed, others are ignored.
-
-    With a ``generation``, nothing happens unless it is the current one: an expiry is based on what was seen in it.
-    """
+def leave_group(state: State, group: str, members: Sequence[str], reason: str) -> Decision[list[str]]:
+    """Remove members from a group; the result names those that were removed, others are ignored."""
     group_state = state.groups.get(group, GroupState())
     leaving = [member for member in members if member in group_state.members]
-    if not leaving or generation not in (-1, group_state.generation):
+    return Decision([LeaveGroup(group=group, members=leaving, reason=reason)] if leaving else [], leaving)
+
+
+def expire_silent_members(state: State, group: str, members: Sequence[str], seen: GroupState) -> Decision[list[str]]:
+    """Remove members that sent no heartbeat since the group was as ``seen``; the result names those removed.
+
+    None is in another generation, and none that has released partitions or committed offsets since: it is alive.
+    """
+    now = state.groups.get(group, GroupState())
+
+    def is_unchanged(member: str) -> bool:
+        keys = [
+            offset_key(state.topics[topic].topic_id, partition)
+            for topic, partition in held_partitions(seen.members[member])
+            if topic in state.topics
+        ]
+        offsets_kept = all(now.offsets.get(key) == seen.offsets.get(key) for key in keys)
+        return offsets_kept and now.members[member] == seen.members[member]
+
+    return _expire(state, group, members, seen, is_unchanged)
+
+
+def _expire(
+    state: State, group: str, members: Sequence[str], seen: GroupState, is_expired: Callable[[str], bool]
+) -> Decision[list[str]]:
+    now = state.groups.get(group, GroupState())
+    if now.generation != seen.generation:
         return Decision([], [])
-    return Decision([LeaveGroup(group=group, members=leaving, reason=reason)], leaving)
+    present = [member for member in members if member in now.members]
+    return leave_group(state, group, [member for member in present if is_expired(member)], "expired")
 
 
 def acknowledge_revocation(state: State, commit: GroupCommit) -> Decision[None]:

@@ -226,7 +226,7 @@ def test_a_hostile_member_id_is_logged_on_one_line(tmp_path: object, caplog: pyt
     coordinator.create_topic("orders")
     commit(coordinator, JoinGroup(group="g", member=FORGED, topics=["orders"], assignors=["range"]))
     with caplog.at_level(logging.WARNING):
-        expire(coordinator, "g", [FORGED], coordinator.state.groups["g"].generation)
+        expire(coordinator, "g", [FORGED], coordinator.state.groups["g"])
     assert SHOWN in caplog.text
     assert "\x1b" not in caplog.text
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ import pytest
 
 from sparklog.client.admin.client import AdminClient
 from sparklog.clock import ManualClock
-from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.coordinator import Coordinator, create_cluster, group_liveness, open_cluster
 from sparklog.coordinator.group_liveness import (
     LEASE_SLACK_MS,
     OLD_LEASE_MS,
@@ -21,7 +21,7 @@ from sparklog.coordinator.group_liveness import (
     expire_dead_members,
     remove_old_leases,
 )
-from sparklog.coordinator.group_member import GroupMember
+from sparklog.coordinator.group_member import GroupMember, expire
 from sparklog.coordinator.leases import LEASES, lease_key
 from sparklog.errors import GroupSubscribedToTopicError, NoError, UnknownMemberIdError
 from sparklog.ids import SeededIds
@@ -29,6 +29,7 @@ from sparklog.maintenance.loop import Loop
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.steps import MaintenanceContext, steps
 from sparklog.protocol.decide.groups import GroupCommit, JoinRequest, commit_group_offsets, join_group
+from sparklog.protocol.state import GroupState
 from sparklog.store.memory import MemoryStore, forget_space
 from sparklog.testing.faulty_store import Call, FaultyStore
 from sparklog.types import OffsetAndMetadata, TopicPartition
@@ -130,6 +131,43 @@ def test_a_member_that_was_removed_by_mistake_rejoins(groups: Groups) -> None:
     member.beat()
     member.reconcile()
     member.join(["orders"])
+    assert groups.members() == {member.member_id}
+
+
+def test_a_member_that_lives_again_when_it_is_to_be_removed_stays(
+    groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that removes it was suspended since it found it silent."""
+    member = groups.member()
+    groups.advance(DEAD_SECONDS)
+
+    def find(coordinator: Coordinator, of: Mapping[str, GroupState]) -> dict[str, list[str]]:
+        dead = dead_members(coordinator, of)
+        groups.advance(3600)
+        member.beat()
+        return dead
+
+    monkeypatch.setattr(group_liveness, "dead_members", find)
+    assert expire_dead_members(groups.machine(0), ["g"]) == []
+    assert groups.members() == {member.member_id}
+
+
+def test_a_group_is_not_deleted_whose_member_commits_when_it_is_to_be_removed(
+    groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = groups.member()
+    member.reconcile()
+    groups.advance(DEAD_SECONDS)
+
+    def remove(coordinator: Coordinator, group: str, members: Sequence[str], seen: GroupState) -> list[str]:
+        member.commit({TopicPartition("orders", 0): 0})
+        return expire(coordinator, group, members, seen)
+
+    monkeypatch.setattr(group_liveness, "expire", remove)
+    with AdminClient(cluster=groups.machine(0)) as admin:
+        assert admin.delete_groups(["g"]) == {"g": "NonEmptyGroupError"}
+    committed = groups.admin.refresh().committed("g", "orders", 0)
+    assert committed is not None
     assert groups.members() == {member.member_id}
 
 

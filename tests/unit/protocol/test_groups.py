@@ -31,6 +31,7 @@ from sparklog.protocol.decide.groups import (
     delete_group,
     delete_group_offsets,
     expire_offsets,
+    expire_silent_members,
     join_group,
     leave_group,
     merge_offsets,
@@ -87,9 +88,20 @@ def test_partitions_of_an_expired_member_are_reassigned_in_the_same_commit() -> 
 
 
 def test_an_expiry_decided_in_an_older_generation_removes_no_member() -> None:
-    state = joined(joined(with_topic(), "a"), "b")
-    assert leave_group(state, "g", ["a"], "expired", generation=1).actions == []
-    assert leave_group(state, "g", ["a"], "expired", generation=2).result == ["a"]
+    before = joined(with_topic(), "a")
+    state = joined(before, "b")
+    assert expire_silent_members(state, "g", ["a"], before.groups["g"]).actions == []
+    assert expire_silent_members(state, "g", ["a"], state.groups["g"]).result == ["a"]
+
+
+def test_a_member_that_committed_since_it_was_found_silent_is_not_removed() -> None:
+    found = joined(joined(with_topic(partitions=4), "a"), "b")
+    state = acknowledged(found, "a", orders__2=7)
+    assert expire_silent_members(state, "g", ["a", "b"], found.groups["g"]).actions == []
+    found, generation = state, state.groups["g"].generation
+    last = GroupCommit(group="g", offsets={("orders", 0): 5}, member="a", generation=generation)
+    state = after(found, commit_group_offsets(found, last))
+    assert expire_silent_members(state, "g", ["a", "b"], found.groups["g"]).result == ["b"]
 
 
 def test_rejoining_with_the_same_subscription_changes_nothing() -> None:
