@@ -56,6 +56,7 @@ from sparklog.protocol.decide.groups import (
     acknowledge_revocation,
     commit_group_offsets,
     expire_silent_members,
+    expire_stuck_members,
     join_group,
     leave_group,
     split_offsets,
@@ -321,7 +322,7 @@ class GroupMember:
             expire(self.coordinator, self.group, self._watch.look(timeouts, member), group)
             stuck = self._find_stuck(group)
             why = "did not revoke its partitions within its rebalance timeout"
-            expire(self.coordinator, self.group, stuck, group, why)
+            expire(self.coordinator, self.group, stuck, group, why, expire_stuck_members)
 
     def _find_stuck(self, group: GroupState) -> list[str]:
         """Return the live other members that did not revoke their partitions within their rebalance timeout."""
@@ -580,12 +581,13 @@ def expire(
     members: Sequence[str],
     seen: GroupState,
     why: str = "sent no heartbeat within its session timeout",
+    decide: Callable[[State, str, Sequence[str], GroupState], Decision[list[str]]] = expire_silent_members,
 ) -> list[str]:
-    """Remove these members unless they are alive or the group has another generation than when it was ``seen``; return
-    the removed ones."""
+    """Remove these members unless they have acted, or a generation has begun, since the group was ``seen``; return the
+    removed ones."""
     if not members:
         return []
-    removed = coordinator.submit(partial(expire_silent_members, group=group, members=members, seen=seen))
+    removed = coordinator.submit(lambda state: decide(state, group, members, seen))
     for member in removed:
         logger.warning("member %s of group %s %s and was removed", printable(member), printable(group), why)
         _delete_lease(coordinator, group, member)

@@ -202,6 +202,17 @@ def expire_silent_members(state: State, group: str, members: Sequence[str], seen
     return _expire(state, group, members, seen, is_unchanged)
 
 
+def expire_stuck_members(state: State, group: str, members: Sequence[str], seen: GroupState) -> Decision[list[str]]:
+    """Remove members that did not revoke their partitions; the result names those removed.
+
+    None is in another generation than the group as ``seen``, and none that has released partitions since.
+    """
+    now = state.groups.get(group, GroupState())
+    return _expire(
+        state, group, members, seen, lambda member: now.members[member].revoking == seen.members[member].revoking
+    )
+
+
 def _expire(
     state: State, group: str, members: Sequence[str], seen: GroupState, is_expired: Callable[[str], bool]
 ) -> Decision[list[str]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import pytest
 
-from sparklog.coordinator.group_member import GroupMember
+from sparklog.coordinator import Coordinator, group_member
+from sparklog.coordinator.group_member import GroupMember, expire
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import CommitFailedError
 from sparklog.protocol.decide.groups import leave_group
@@ -123,6 +125,28 @@ def test_a_member_that_sends_heartbeats_but_does_not_revoke_is_removed_after_its
     group.beats(hung, second, times=1)
     assert group.names() == {second.member_id}
     assert len(refreshed(second).assigned) == 4
+
+
+def test_a_member_that_revokes_when_it_is_to_be_removed_is_kept(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The member that removes it was suspended since it found that it did not revoke."""
+    group = Group(request.node.name)
+    late = group.member(rebalance_timeout_ms=30_000)
+    refreshed(late)
+    second = group.member()
+    group.beats(late, second, times=9)
+
+    def remove(coordinator: Coordinator, name: str, members: Sequence[str], *more: Any) -> list[str]:
+        if late.member_id in members:
+            assert refreshed(late).to_acknowledge
+            late.acknowledge()
+        return expire(coordinator, name, members, *more)
+
+    monkeypatch.setattr(group_member, "expire", remove)
+    group.beats(late, second, times=1)
+    assert group.names() == {late.member_id, second.member_id}
+    assert len(refreshed(second).assigned) == 2
 
 
 def test_a_member_that_revokes_in_time_is_kept(request: pytest.FixtureRequest) -> None:

@@ -32,6 +32,7 @@ from sparklog.protocol.decide.groups import (
     delete_group_offsets,
     expire_offsets,
     expire_silent_members,
+    expire_stuck_members,
     join_group,
     leave_group,
     merge_offsets,
@@ -102,6 +103,15 @@ def test_a_member_that_committed_since_it_was_found_silent_is_not_removed() -> N
     last = GroupCommit(group="g", offsets={("orders", 0): 5}, member="a", generation=generation)
     state = after(found, commit_group_offsets(found, last))
     assert expire_silent_members(state, "g", ["a", "b"], found.groups["g"]).result == ["b"]
+
+
+def test_a_member_that_revoked_since_it_was_found_stuck_is_not_removed() -> None:
+    found = joined(joined(with_topic(partitions=4), "a"), "b")
+    seen, generation = found.groups["g"], found.groups["g"].generation
+    last = GroupCommit(group="g", offsets={("orders", 2): 5}, member="a", generation=generation)
+    state = after(found, commit_group_offsets(found, last))
+    assert expire_stuck_members(state, "g", ["a"], seen).result == ["a"], "it is alive, but others wait for it"
+    assert expire_stuck_members(acknowledged(state, "a"), "g", ["a"], seen).actions == []
 
 
 def test_rejoining_with_the_same_subscription_changes_nothing() -> None:
