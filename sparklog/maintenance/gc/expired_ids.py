@@ -49,5 +49,7 @@ def expire(coordinator: Coordinator, check: Callable[[], None] = lambda: None) -
     if expiration_ms >= 0 and state.applications:
         before_ms = decide_expiry.expiry_now_ms(state, now_ms) - expiration_ms
         before_version = newest_version_before(coordinator.store, state.version, before_ms) + 1
-        applications = submit_until_none(lambda newest: decide_expiry.expire_applications(newest, before_version))
+        applications = submit_until_none(
+            lambda newest: decide_expiry.expire_applications(newest, before_version, expiration_ms)
+        )
     return ExpiryResult(transactional_ids, partition_producers, applications)

@@ -70,11 +70,14 @@ def _find_idle(state: State, before_ms: int) -> Iterator[tuple[str, int, int]]:
                         yield name, number, producer_id
 
 
-def expire_applications(state: State, before_version: int) -> Decision[int]:
+def expire_applications(state: State, before_version: int, planned_ms: int) -> Decision[int]:
     """Forget applications whose newest write is in a commit before this version; the result is their number.
 
-    The caller derives the version from ``application.id.expiration.ms`` and the times of commits.
+    The caller derives the version from ``application.id.expiration.ms``, which was ``planned_ms`` then, and the times
+    of commits. Once the setting has another value, none is forgotten.
     """
+    if expiration_ms(state, APPLICATION_ID_EXPIRATION) != planned_ms:
+        return Decision([], 0)
     idle = sorted(name for name, newest in state.applications.items() if newest.commit_version < before_version)
     return _forget_applications(idle[: limits.MAX_FORGOTTEN_PER_COMMIT])
 

@@ -11,6 +11,8 @@ from sparklog import limits
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.coordinator.reader_leases import READERS, ReaderLease
+from sparklog.log.commits.cleanup import newest_version_before
+from sparklog.maintenance.gc import expired_ids
 from sparklog.maintenance.gc.expired_ids import ExpiryResult, expire
 from sparklog.maintenance.gc.sweep import EXPIRED_LEASES_KEPT_MS, sweep
 from sparklog.protocol.commits import Action, InitProducer, Run
@@ -18,6 +20,7 @@ from sparklog.protocol.decide.append import AppendRequest, PartitionAppend, deci
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.producers import init_producer
 from sparklog.protocol.decide.topics import alter_configs
+from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore
 
 DAY_MS = 86_400_000
@@ -99,6 +102,24 @@ def test_an_application_that_wrote_recently_is_kept(cluster: Coordinator, clock:
     clock.advance(20 * DAY_MS / 1000)
     cluster.submit(partial(alter_configs, topic="", changes={"num.partitions": "2"}))
     assert expire(cluster).applications == 0
+
+
+def test_no_application_is_forgotten_whose_expiration_is_raised_meanwhile(
+    cluster: Coordinator, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit_as_each_kind(cluster)
+    clock.advance(40 * DAY_MS / 1000)
+    configs = partial(alter_configs, topic="")
+    cluster.submit(partial(configs, changes={"application.id.expiration.ms": str(30 * DAY_MS)}))
+
+    def find_late(store: Store, version: int, time_ms: int) -> int:
+        found = newest_version_before(store, version, time_ms)
+        cluster.submit(partial(configs, changes={"application.id.expiration.ms": "-1"}))
+        return found
+
+    monkeypatch.setattr(expired_ids, "newest_version_before", find_late)
+    assert expire(cluster).applications == 0
+    assert counts(cluster)[2] == 1
 
 
 def test_many_producers_are_forgotten_in_several_commits(cluster: Coordinator, clock: ManualClock) -> None:

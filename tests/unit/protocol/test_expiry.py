@@ -12,6 +12,8 @@ from sparklog.protocol.decide import expiry as decide_expiry
 from sparklog.protocol.decide.append import AppendResult, decide_append
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.expiry import (
+    APPLICATION_ID_EXPIRATION,
+    expiration_ms,
     expire_applications,
     expire_partition_producers,
     expire_transactional_ids,
@@ -119,7 +121,8 @@ def test_an_application_expires_by_the_version_of_its_newest_write() -> None:
     for name in ("a", "b"):
         state = after(state, decide_append(state, request(item(), application=name, application_version=1)))
     newest = state.applications["b"].commit_version
-    state = after(state, expire_applications(state, newest))
+    assert expire_applications(state, newest, 1000).actions == [], "the setting is another one now"
+    state = after(state, expire_applications(state, newest, expiration_ms(state, APPLICATION_ID_EXPIRATION)))
     assert set(state.applications) == {"b"}
 
 
