@@ -196,13 +196,15 @@ class GroupAdmin(AdminBase):
         """Commit offsets of a group that has no members; return the error class of each partition.
 
         ``planned`` is the result of ``plan_group_offsets`` that the offsets come from: CommitFailedError is the error
-        where the topic was deleted and created again since, whose records they would skip.
+        where the topic was deleted and created again since, whose records they would skip, or where an offset is
+        relative to a committed one that has changed since.
 
         Raises InvalidArgumentError for an invalid offset, and with ``raise_errors`` UnknownTopicOrPartitionError,
         CommitFailedError and UnknownMemberIdError; then nothing is committed.
         """
         state = self.read_state()
         ids = {**topic_ids(state, offsets), **_planned_ids(planned or {})}
+        replaces = {(topic, number): at.committed for (topic, number), at in (planned or {}).items() if at.is_relative}
         results: dict[TopicPartition, ErrorClass] = {}
         wanted: dict[tuple[str, int], OffsetAndMetadata | int] = {}
         for partition, position in offsets.items():
@@ -213,9 +215,11 @@ class GroupAdmin(AdminBase):
                 wanted[partition[0], as_python(partition[1])] = as_python(position)
         try:
             for part in split_offsets(wanted):
-                commit = GroupCommit(group=group_id, offsets=part, topic_ids=ids)
+                commit = GroupCommit(
+                    group=group_id, offsets=part, topic_ids=ids, replaces=replaces, refuses_replaced=True
+                )
                 submit_without_dead_members(self._opened(), group_id, partial(commit_group_offsets, commit=commit))
-        except (UnknownMemberIdError, CommitFailedError) as error:  # the latter: created again since it was checked
+        except (UnknownMemberIdError, CommitFailedError) as error:  # the latter: changed since it was checked
             if raise_errors:
                 raise
             results.update({TopicPartition(*partition): type(error) for partition in wanted})
@@ -263,8 +267,11 @@ class GroupAdmin(AdminBase):
         planned: dict[TopicPartition, PlannedOffset] = {}
         for given, spec in offset_specs.items():
             partition = TopicPartition(*given)
-            at = _plan_offset(state, partition, spec, before.get(partition), looked_up.get(partition))
+            committed = before.get(partition)
+            at = _plan_offset(state, partition, spec, committed, looked_up.get(partition))
             at.topic_id = state.topic(partition.topic).topic_id
+            at.committed = None if committed is None else committed.offset
+            at.is_relative = spec is None or isinstance(spec, OffsetShift)
             planned[partition] = at
         return planned
 

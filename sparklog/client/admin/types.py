@@ -159,9 +159,12 @@ class _Planned(NamedTuple):
 
 class PlannedOffset(_Planned):
     """An offset that a reset sets. ``wanted`` is the requested one, before it was moved into the partition's range, or
-    None if no record is at or after the time. ``topic_id`` identifies the topic."""
+    None if no record is at or after the time. ``topic_id`` identifies the topic; ``committed`` is the group's committed
+    offset of then, and ``is_relative`` says that the offset is that one or counted from it."""
 
     topic_id: str = ""
+    committed: int | None = None
+    is_relative: bool = False
 
 
 class IsolationLevel(_KafkaEnum, IntEnum):

@@ -82,8 +82,9 @@ class GroupCommit(msgspec.Struct, frozen=True, kw_only=True):
     ids, member and generation of a later state may be those of other records. ``history`` is
     ``CommitLog.unlinked_jumps`` of then: the coordinator refuses offsets of another history. None if a tool sets them.
     ``replaces`` maps partitions to the offsets that were committed then: a partition whose committed offset has changed
-    since keeps that one. With ``leaves_out_deleted``, for what a consumer commits by itself, offsets of topics that
-    were deleted, or created again, do not refuse the others.
+    since keeps that one, or with ``refuses_replaced``, for an administrator, refuses all. With ``leaves_out_deleted``,
+    for what a consumer commits by itself, offsets of topics that were deleted, or created again, do not refuse the
+    others.
     """
 
     group: str
@@ -94,6 +95,7 @@ class GroupCommit(msgspec.Struct, frozen=True, kw_only=True):
     topic_ids: Mapping[str, str] = {}
     history: int | None = None
     replaces: Mapping[tuple[str, int], int | None] = {}
+    refuses_replaced: bool = False
     leaves_out_deleted: bool = False
 
 
@@ -293,7 +295,8 @@ def commit_group_offsets(state: State, commit: GroupCommit) -> Decision[None]:
     caller.
 
     Raises IllegalGenerationError, UnknownMemberIdError, FencedInstanceIdError, CommitFailedError for a partition that
-    another member has, UnknownTopicOrPartitionError, and InvalidRequestError for an invalid offset.
+    another member has or a changed offset that it is relative to, UnknownTopicOrPartitionError, and InvalidRequestError
+    for an invalid offset.
     """
     validate_group_id(commit.group)
     commit = without_deleted_topics(state, commit)
@@ -311,13 +314,28 @@ def commit_group_offsets(state: State, commit: GroupCommit) -> Decision[None]:
     committed = [
         _make_committed_offset(state, topic, partition, at)
         for (topic, partition), at in sorted(commit.offsets.items())
-        if (topic, partition) not in commit.replaces
-        or find_offset(state, commit.group, topic, partition) == commit.replaces[topic, partition]
+        if _is_still_replaced(state, commit, topic, partition)
     ]
     if not committed:
         return Decision([], None)
     generation = commit.generation if commit.member else -1
     return Decision([CommitOffsets(group=as_python(commit.group), generation=generation, offsets=committed)], None)
+
+
+def _is_still_replaced(state: State, commit: GroupCommit, topic: str, partition: int) -> bool:
+    """Return whether the committed offset is still the one that is to be replaced. Raises CommitFailedError."""
+    if (topic, partition) not in commit.replaces:
+        return True
+    before, current = commit.replaces[topic, partition], find_offset(state, commit.group, topic, partition)
+    if commit.refuses_replaced and current != before:
+        raise CommitFailedError(
+            f"the offset of group {commit.group!r} in {topic}-{partition} was not set: the new one is relative to the "
+            f"committed one, which was {before} and is {current} now; nothing was committed, plan it again",
+            group=commit.group,
+            topic=topic,
+            partition=partition,
+        )
+    return current == before
 
 
 def find_offset(state: State, group: str, topic: str, partition: int) -> int | None:

@@ -10,9 +10,13 @@ import pytest
 from sparklog.cli.arguments.parser import UsageError
 from sparklog.cli.commands.admin.consumer_groups import DRY_RUN_WARNING
 from sparklog.cli.commands.admin.group_reset import CHECKPOINT_NOTE, parse_duration_ms, parse_time_ms
+from sparklog.client.admin.client import AdminClient
+from sparklog.client.admin.groups import OffsetSpecs
+from sparklog.client.admin.types import PlannedOffset
 from sparklog.coordinator import Coordinator
 from sparklog.protocol.decide.groups import GroupCommit, JoinRequest, commit_group_offsets, join_group, leave_group
 from sparklog.testing.records import Record, append_records
+from sparklog.types import TopicPartition
 
 from .conftest import Result, Run
 
@@ -98,6 +102,24 @@ def test_a_time_after_the_last_record_falls_back_to_latest_with_a_warning(run: R
     result = run(*RESET, "--to-datetime", "2020-01-01T00:00:00.000", "--topic", "orders:1", "--dry-run")
     assert table(result)[-1] == ["billing", "orders", "1", "2"]
     assert "\nWarn: Partition 1 from topic orders is empty. Falling back to latest known offset.\n" in result.err
+
+
+@pytest.mark.parametrize("scenario", [("--to-current",), ("--shift-by", "1")])
+def test_a_reset_relative_to_a_committed_offset_is_refused_once_that_has_changed(
+    run: Run, filled: Coordinator, monkeypatch: pytest.MonkeyPatch, scenario: tuple[str, ...]
+) -> None:
+    plan = AdminClient.plan_group_offsets
+
+    def plan_early(admin: AdminClient, group: str, specs: OffsetSpecs) -> dict[TopicPartition, PlannedOffset]:
+        planned = plan(admin, group, specs)
+        filled.submit(partial(commit_group_offsets, commit=GroupCommit(group="billing", offsets={("orders", 0): 3})))
+        return planned
+
+    monkeypatch.setattr(AdminClient, "plan_group_offsets", plan_early)
+    result = run(*RESET, *scenario, "--topic", "orders:0", "--execute")
+    assert result.code == 1
+    assert "which was 1 and is 3 now; nothing was committed, plan it again" in result.err
+    assert offsets(filled) == {0: 3}
 
 
 def test_resetting_an_unknown_group_creates_it(run: Run, filled: Coordinator) -> None:

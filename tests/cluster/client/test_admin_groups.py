@@ -7,17 +7,27 @@ from functools import partial
 import pytest
 
 from sparklog.client.admin.client import AdminClient, GroupInformation, MemberInformation
-from sparklog.client.admin.types import GroupState, MemberToRemove, OffsetShift, OffsetSpec, OffsetTimestamp
+from sparklog.client.admin.groups import OffsetSpecs
+from sparklog.client.admin.types import (
+    GroupState,
+    MemberToRemove,
+    OffsetShift,
+    OffsetSpec,
+    OffsetTimestamp,
+    PlannedOffset,
+)
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.offsets_topic import RECORDS_PER_COMMIT, partition_of
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
+    CommitFailedError,
     GroupIdNotFoundError,
     GroupSubscribedToTopicError,
     InvalidRequestError,
     NoError,
     NonEmptyGroupError,
     NoOffsetForPartitionError,
+    SparklogError,
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
@@ -217,6 +227,37 @@ def test_a_kept_offset_may_be_out_of_range(admin: AdminClient) -> None:
     admin.delete_records({FIRST: 3})
     assert admin.plan_group_offsets("billing", {FIRST: None})[FIRST].offset == 1
     assert admin.plan_group_offsets("billing", {FIRST: OffsetShift(0)})[FIRST] == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("group", "spec", "error", "offset"),
+    [
+        ("billing", None, CommitFailedError, 3),
+        ("billing", OffsetShift(-1), CommitFailedError, 3),
+        ("new", None, CommitFailedError, 3),
+        ("billing", 0, NoError, 0),
+        ("billing", OffsetSpec.EARLIEST, NoError, 0),
+    ],
+)
+def test_a_reset_relative_to_a_committed_offset_is_refused_once_that_has_changed(
+    admin: AdminClient,
+    monkeypatch: pytest.MonkeyPatch,
+    group: str,
+    spec: OffsetShift | OffsetSpec | int | None,
+    error: type[SparklogError],
+    offset: int,
+) -> None:
+    """A run of the group processed records between the plan and its commit: they would be delivered again."""
+    plan = AdminClient.plan_group_offsets
+
+    def plan_early(client: AdminClient, name: str, specs: OffsetSpecs) -> dict[TopicPartition, PlannedOffset]:
+        planned = plan(client, name, specs)
+        client.alter_group_offsets(name, {FIRST: 3})
+        return planned
+
+    monkeypatch.setattr(AdminClient, "plan_group_offsets", plan_early)
+    assert admin.reset_group_offsets(group, {FIRST: spec})[FIRST]["error"] is error
+    assert admin.list_group_offsets(group)[group][FIRST].offset == offset
 
 
 def test_offsets_of_consumer_offsets_are_listed(admin: AdminClient, cluster: Coordinator) -> None:
