@@ -52,7 +52,7 @@ from sparklog.log.broker_files import check_contact, read_allowed, write_allowed
 from sparklog.log.checkpoints import checkpoint
 from sparklog.log.checkpoints.lists import read_list
 from sparklog.log.checkpoints.usable_checkpoints import is_of_log
-from sparklog.log.commits.cleanup import Times, clean_up
+from sparklog.log.commits.cleanup import clean_up, keeps_as_much
 from sparklog.log.commits.commit_files import complete_commit
 from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.commits.replaced_root import holds_commit, read_log_end
@@ -162,7 +162,7 @@ def mirror(
     if state.version != present:
         copier.mark(MirrorFile(FORMAT, state.cluster_id, root.root, state.version, state.timestamp_ms))
         copier.check_not_promoted()
-        _remove_old_commits(target, log.expiry_clock, state.configs)
+        _remove_old_commits(target, log, state.configs)
     return MirrorResult(state.version, max(0, state.version + 1 - first), copier.size_bytes)
 
 
@@ -491,10 +491,10 @@ def _refuse_promoted(target: Store) -> ClusterAlreadyExistsError:
     )
 
 
-def _remove_old_commits(target: Store, clock: Times, configs: Mapping[str, str]) -> None:
+def _remove_old_commits(target: Store, log: CommitLog, configs: Mapping[str, str]) -> None:
     """Remove old commits and checkpoints from the mirror, by the cluster's settings. Best effort."""
     try:
-        clean_up(target, clock, configs)
+        clean_up(target, log.expiry_clock, configs, is_current=lambda: keeps_as_much(log.refresh().configs, configs))
     except SparklogError as error:
         logger.warning("could not remove old commits from mirror %s, the next run retries it: %s", target.root, error)
 

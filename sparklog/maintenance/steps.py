@@ -34,7 +34,7 @@ from sparklog.coordinator.controller import Controller
 from sparklog.coordinator.group_liveness import DeadMembers, remove_old_leases
 from sparklog.coordinator.health import Health
 from sparklog.errors import SparklogError, StorageFullError, StoragePermissionError
-from sparklog.log.commits.cleanup import clean_up
+from sparklog.log.commits.cleanup import clean_up, keeps_as_much
 from sparklog.log.reserve import keep_reserve, with_reserve
 from sparklog.maintenance.gc.expired_ids import expire
 from sparklog.maintenance.gc.sweep import sweep
@@ -237,7 +237,13 @@ def _run_cleanup(context: MaintenanceContext, report: Report) -> None:
     except Exception as error:  # a full disk needs the removal of commits, and a damaged commit is removed by it
         report.problems.append(f"rollups are not kept, so lag and throughput may have a gap: {describe_error(error)}")
     configs = coordinator.refresh().configs
-    done = clean_up(coordinator.store, coordinator.log.expiry_clock, configs, coordinator.log.settings)
+    done = clean_up(
+        coordinator.store,
+        coordinator.log.expiry_clock,
+        configs,
+        coordinator.log.settings,
+        is_current=lambda: keeps_as_much(coordinator.refresh().configs, configs),
+    )
     report.count(commits_removed=done.commits, checkpoint_files_removed=done.checkpoint_files)
     if done.kept_by:
         report.notes.append(done.kept_by)

@@ -26,7 +26,7 @@ from sparklog.log.checkpoints.usable_checkpoints import (
     withdraw_unless_whole,
 )
 from sparklog.log.commits import cleanup
-from sparklog.log.elapsed import ElapsedTime
+from sparklog.log.elapsed import ElapsedTime, Moment
 from sparklog.log.settings import LogSettings
 from sparklog.protocol.fold import Entry
 from sparklog.protocol.segments import SegmentEvent
@@ -155,6 +155,7 @@ class Checkpointer:
         return manifest
 
     def _write_quietly(self) -> None:
+        began = self._elapsed.now()
         try:
             manifest = self.write()
         except Exception as error:  # of any kind: the commit has happened and is to be acknowledged
@@ -164,14 +165,22 @@ class Checkpointer:
                 error,
             )
         else:
-            self._clean_up_quietly(manifest)
+            self._clean_up_quietly(manifest, began)
 
-    def _clean_up_quietly(self, manifest: checkpoint.Manifest) -> None:
-        """Remove a bounded part of the old commits and checkpoints, best effort; maintenance removes the rest."""
+    def _clean_up_quietly(self, manifest: checkpoint.Manifest, began: Moment) -> None:
+        """Remove a bounded part of the old commits and checkpoints, best effort; maintenance removes the rest. No
+        commits if this process was suspended since it ``began``: their limits may have been changed."""
         log = self._log
         self._written += 1
         try:
-            cleanup.remove_some_commits(log.store, log.expiry_clock, log.state.configs, manifest, self._settings)
+            cleanup.remove_some_commits(
+                log.store,
+                log.expiry_clock,
+                log.state.configs,
+                manifest,
+                self._settings,
+                lambda: self._elapsed.seconds_since(began) <= self._settings.away_seconds,
+            )
             interval = manifest.version // self._settings.checkpoint_interval_commits
             if interval % CHECKPOINTS_PER_CLEANUP == 0 or self._written % CHECKPOINTS_PER_CLEANUP == 0:
                 cleanup.remove_checkpoints(log.store, self._settings, FILES_REMOVED_AT_ONCE)

@@ -30,7 +30,7 @@ Not for: writing checkpoints (``checkpoint``).
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise, takewhile
 from typing import NamedTuple, Protocol
@@ -83,11 +83,28 @@ class Times(Protocol):
     def now_ms(self) -> int: ...
 
 
-def clean_up(store: Store, clock: Times, configs: Mapping[str, str], settings: LogSettings = DEFAULTS) -> CleanUp:
+def keeps_as_much(configs: Mapping[str, str], others: Mapping[str, str]) -> bool:
+    """Return whether two configs of a cluster have the same limits of its commits."""
+    return _limits(configs) == _limits(others)
+
+
+def _limits(configs: Mapping[str, str]) -> tuple[int, int]:
+    config = ClusterConfig.resolve(configs)
+    return config.metadata_max_retention_ms, config.metadata_max_retention_bytes
+
+
+def clean_up(
+    store: Store,
+    clock: Times,
+    configs: Mapping[str, str],
+    settings: LogSettings = DEFAULTS,
+    is_current: Callable[[], bool] = lambda: True,
+) -> CleanUp:
     """Remove all commits beyond the limits, leftovers of earlier clean-ups, and old checkpoints.
 
-    Lists the commits, so its cost grows with those kept. ``configs`` are the cluster's. Raises StorageError,
-    CorruptMetadataError; it may be repeated then.
+    Lists the commits, so its cost grows with those kept. ``configs`` are the cluster's; ``is_current`` says whether
+    their limits still hold, and is asked right before the boundary moves. Raises StorageError, CorruptMetadataError; it
+    may be repeated then.
     """
     current = read_boundary_file(store)  # before the checkpoint, which others may replace, and move the boundary
     newest = checkpoint.read_newest_listed(store)
@@ -128,6 +145,9 @@ def clean_up(store: Store, clock: Times, configs: Mapping[str, str], settings: L
         excess -= commit.size
         by_size += 1
     count = max(by_age, by_size)
+    if count and not is_current():
+        why = "no commits are removed: metadata.max.retention.ms or .bytes was changed meanwhile; the next run decides"
+        return CleanUp(boundary.boundary, 0, 0, why)
     if count:
         removed_bytes = sum(commit.size for commit in kept[:count])
         last = due[count - 1]
@@ -158,11 +178,17 @@ def _describe_rewritten(kept: Sequence[_StoredCommit], due: int, last_due: int, 
 
 
 def remove_some_commits(
-    store: Store, clock: Times, configs: Mapping[str, str], newest: checkpoint.Manifest, settings: LogSettings
+    store: Store,
+    clock: Times,
+    configs: Mapping[str, str],
+    newest: checkpoint.Manifest,
+    settings: LogSettings,
+    is_current: Callable[[], bool] = lambda: True,
 ) -> int:
     """Remove at most ``settings.commits_removed_inline`` commits, right after this checkpoint was stored.
 
-    Returns how many. Three small reads if none is due. Raises StorageError, CorruptMetadataError.
+    ``configs`` and ``is_current`` as for ``clean_up``. Returns how many. Three small reads if none is due. Raises
+    StorageError, CorruptMetadataError.
     """
     current = read_boundary_file(store)
     holds = partial(are_commits_replaced, store, newest)
@@ -185,7 +211,8 @@ def remove_some_commits(
         if is_due and checkpoint.is_whole(store, newest) and checkpoint.read_newest_listed(store) == newest:
             keys = [commit_key(version) for version in range(start, end + 1)]
             size = sum(map_parallel(lambda key: _size(store, key), keys, store.parallel_requests))
-            if _advance(store, _boundary_after(current, end, size, timestamp_ms), holds).boundary < end:
+            after = _boundary_after(current, end, size, timestamp_ms)
+            if not is_current() or _advance(store, after, holds).boundary < end:
                 return 0
             may_remove = partial(_are_removable, store, newest, end)
             deleted = delete_while(store, keys, may_remove)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -34,6 +35,9 @@ from sparklog.log.layout import (
 from sparklog.log.records.fetch import Fetcher
 from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.log.settings import LogSettings
+from sparklog.maintenance import steps
+from sparklog.maintenance.loop import Loop
+from sparklog.maintenance.runner import InProcess
 from sparklog.protocol.commit_bytes import FORMAT, encode_to_store
 from sparklog.protocol.commits import AlterConfig, Commit, RegisterBroker, commit_key
 from sparklog.protocol.decide.append import AppendRequest
@@ -210,6 +214,24 @@ def test_a_second_clean_up_has_nothing_to_do() -> None:
     assert clean(coordinator) == cleanup.CleanUp(first.boundary, 0, 0)
 
 
+def test_a_pass_keeps_the_commits_that_the_settings_keep_by_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was suspended since it read the settings, which are raised."""
+    store, clock = clocked_memory()
+    coordinator = cluster(store, clock)
+    clock.advance(WEEK)
+    raised = partial(alter_configs, topic="", changes={"metadata.max.retention.ms": "-1"})
+
+    def clean_up_late(*arguments: Any, **more: Any) -> cleanup.CleanUp:
+        open_cluster(store, clock=clock).submit(raised)
+        return cleanup.clean_up(*arguments, **more)
+
+    monkeypatch.setattr(steps, "clean_up", clean_up_late)
+    with closing(steps.MaintenanceContext(coordinator, lambda _: InProcess())) as context:
+        (report,) = Loop(steps.steps(context, ["cleanup"]), clock).once()
+    assert any("was changed meanwhile" in note for note in report.notes)
+    assert stored(store)[0] == 0
+
+
 # -- clean-up by the writer of a checkpoint
 
 
@@ -224,6 +246,23 @@ def test_writing_a_checkpoint_removes_twice_as_many_commits_as_were_added_since_
         append(coordinator, b"and %d" % number)
     assert min(stored(store)) == read_boundary(store) + 1 >= 99
     assert len(values(open_cluster(store, clock=clock))) == 168
+
+
+def test_a_writer_of_a_checkpoint_that_was_suspended_removes_no_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their limits may have been raised since it read them."""
+    store, clock = clocked_memory()
+    coordinator = cluster(store, clock, 98, OFTEN)
+    clock.advance(WEEK)
+    remove = cleanup.remove_some_commits
+
+    def remove_late(*arguments: Any) -> int:
+        clock.advance(3600)
+        return remove(*arguments)
+
+    monkeypatch.setattr(cleanup, "remove_some_commits", remove_late)
+    for number in range(10):
+        append(coordinator, b"more %d" % number)
+    assert stored(store)[0] == 0
 
 
 def test_the_bytes_of_commits_are_counted_without_a_listing() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -31,8 +31,10 @@ from sparklog.errors import (
 from sparklog.ids import Ids, RandomIds
 from sparklog.log.broker_files import read_allowed, write_allowed
 from sparklog.log.checkpoints import checkpoint
+from sparklog.log.commits.cleanup import CleanUp, Times, clean_up
 from sparklog.log.layout import CHECKPOINTS, CLUSTER_KEY, COMMITS, Boundary, read_boundary, write_boundary
 from sparklog.log.owner_files import EPOCHS
+from sparklog.log.settings import LogSettings
 from sparklog.maintenance import mirror as mirror_module
 from sparklog.maintenance import promotion
 from sparklog.maintenance.mirror import Copier, mirror, mirror_cluster, read_mirror_file
@@ -543,3 +545,23 @@ def test_a_cluster_that_is_only_read_has_no_mirror(tmp_path: Path) -> None:
     with pytest.raises(FeatureLevelError, match="features upgrade"):
         mirror(open_store(str(tmp_path / "root")), open_store(str(tmp_path / "mirror")))
     assert not (tmp_path / "mirror").exists()
+
+
+@pytest.mark.parametrize("is_raised", [True, False])
+def test_a_mirror_keeps_the_commits_that_the_settings_keep_by_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_raised: bool
+) -> None:
+    """A pass is suspended before it removes old commits, whose limits are raised."""
+    replicas, target = with_mirror(tmp_path)
+    alter = partial(alter_configs, topic="")
+    replicas.cluster.submit(partial(alter, changes={"metadata.max.retention.bytes": "0"}))
+    replicas.cluster.log.write_checkpoint()
+
+    def clean_up_late(of: Store, times: Times, configs: Mapping[str, str], **more: Any) -> CleanUp:
+        if is_raised:
+            replicas.cluster.submit(partial(alter, changes={"metadata.max.retention.bytes": "-1"}))
+        return clean_up(of, times, configs, LogSettings(min_commit_age_ms=0, min_commits_kept=0), **more)
+
+    monkeypatch.setattr(mirror_module, "clean_up", clean_up_late)
+    mirror(replicas.cluster.store, target)
+    assert (read_boundary(target) < 0) == is_raised
