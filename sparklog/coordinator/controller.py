@@ -403,7 +403,8 @@ class Controller:
         partitions = _find_unbalanced(state, config.leader_imbalance_per_broker_percentage)
         if not partitions:
             return []
-        outcome = self.coordinator.submit(partial(elections.elect_preferred, partitions=partitions))
+        decide = partial(elections.elect_preferred, partitions=partitions, epoch=self.epoch)
+        outcome = self.coordinator.submit(decide)
         return [partition for partition, error in outcome.items() if error is None]
 
 

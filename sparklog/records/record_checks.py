@@ -16,7 +16,6 @@ from sparklog.errors import (
     InvalidTimestampTypeError,
     MessageSizeTooLargeError,
     SerializationError,
-    UnknownTopicOrPartitionError,
 )
 from sparklog.format.codecs import compressor
 from sparklog.records.topic_rules import LOG_OVERHEAD_BYTES, TopicRules
@@ -97,15 +96,6 @@ def check_schema(key: bytes | None, value: bytes | None, rules: TopicRules, inde
             topic=rules.topic,
             index=index,
         )
-
-
-def no_such_topic(topic: str, setting: str) -> UnknownTopicOrPartitionError:
-    """Return the error of a topic that does not exist and is not created, because ``setting`` is false."""
-    return UnknownTopicOrPartitionError(
-        f"topic {topic!r} does not exist, and {setting} is false; create it with "
-        f"`sparklog topics --create --topic {topic}`, or correct the name",
-        topic=topic,
-    )
 
 
 def no_such_partition(topic: str, partitions: int, named: int) -> InvalidPartitionError:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import SupportsIndex
 
 from sparklog.client.producer.config import ProducerConfig
@@ -27,11 +28,12 @@ from sparklog.errors import (
     InvalidTopicTypeError,
     TopicAlreadyExistsError,
 )
+from sparklog.protocol.decide.topics import NewTopic, create_written_topic, no_such_topic
 from sparklog.protocol.names import validate_written_topic
 from sparklog.protocol.plan.partitioner import partition_for_key
 from sparklog.protocol.schema_versions import find_record_schema
 from sparklog.protocol.state import State, TopicState
-from sparklog.records.record_checks import no_such_partition, no_such_topic
+from sparklog.records.record_checks import no_such_partition
 from sparklog.records.routing import RowRouting
 from sparklog.records.topic_rules import TopicRules
 from sparklog.types import TopicPartition
@@ -174,8 +176,14 @@ class Topics:
     def _create(self, topic: str, state: State) -> State:
         self.check_writable(topic, state)
         cluster = ClusterConfig.resolve(state.configs)
+        new = NewTopic(
+            name=topic,
+            topic_id=self._coordinator.log.ids.topic_id(),
+            partitions=cluster.num_partitions,
+            replication_factor=cluster.default_replication_factor,
+        )
         try:
-            self._coordinator.create_topic(topic, cluster.num_partitions, cluster.default_replication_factor)
+            self._coordinator.submit(partial(create_written_topic, new=new))
         except TopicAlreadyExistsError:  # another writer was faster
             return self._coordinator.refresh()
         warn_of_created_topic(topic, cluster.num_partitions)

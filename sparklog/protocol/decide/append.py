@@ -33,7 +33,7 @@ from sparklog.protocol.decide.acks import (
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.protocol.decide.producers import ProducerIdentity, after_transaction, is_committed, transaction_end
-from sparklog.protocol.decide.topics import NewTopic, create_topic
+from sparklog.protocol.decide.topics import NewTopic, create_written_topic
 from sparklog.protocol.file_names import NO_VERSION, begun_at
 from sparklog.protocol.names import collision_key, validate_application_id, validate_written_topic
 from sparklog.protocol.partition_fold import last_sequence
@@ -121,10 +121,11 @@ def decide_append(state: State, request: AppendRequest) -> Decision[AppendResult
     """Assign offsets to written runs.
 
     Raises InvalidTopicError for internal topics, UnknownTopicOrPartitionError if a topic was deleted or re-created
-    since the records were written, NotLeaderOrFollowerError, NotEnoughReplicasError and StaleWriteError if they have to
-    be written again, ProducerFencedError and OutOfOrderSequenceNumberError by Kafka's rules for idempotent producers,
-    UnknownProducerIdError if an earlier attempt at the same append may have been forgotten, InvalidRequestError for a
-    repetition whose number is not known, and the errors of ``commit_group_offsets``.
+    since the records were written, or may not be created any more, NotLeaderOrFollowerError, NotEnoughReplicasError and
+    StaleWriteError if they have to be written again, ProducerFencedError and OutOfOrderSequenceNumberError by Kafka's
+    rules for idempotent producers, UnknownProducerIdError if an earlier attempt at the same append may have been
+    forgotten, InvalidRequestError for a repetition whose number is not known, and the errors of
+    ``commit_group_offsets``.
     """
     if request.application:
         validate_application_id(request.application)
@@ -215,7 +216,7 @@ def _create_if_missing(state: State, new: NewTopic) -> list[CreateTopic]:
     were partitioned."""
     existing = state.topics.get(new.name)
     if existing is None:
-        return [action for action in create_topic(state, new).actions if isinstance(action, CreateTopic)]
+        return [action for action in create_written_topic(state, new).actions if isinstance(action, CreateTopic)]
     if len(existing.partitions) != new.partitions:
         raise InvalidPartitionsError(
             f"topic {new.name!r} was created with {len(existing.partitions)} partitions while records were written for "

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.errors import (
     ElectionNotNeededError,
@@ -176,12 +177,19 @@ def find_changes(state: State, online: Collection[int], went_back: Collection[in
                 yield action
 
 
-def elect_preferred(state: State, partitions: Sequence[tuple[str, int]] | None = None) -> Decision[ErrorByPartition]:
+def elect_preferred(
+    state: State, partitions: Sequence[tuple[str, int]] | None = None, epoch: int | None = None
+) -> Decision[ErrorByPartition]:
     """Elect the preferred leader, the first in the replica list, where it is online and in sync.
 
-    The result has an error or None by partition: UnknownTopicOrPartitionError, ElectionNotNeededError,
+    ``epoch`` is the controller's if the controller requests it, which it may as long as the cluster allows it. The
+    result has an error or None by partition: UnknownTopicOrPartitionError, ElectionNotNeededError,
     PreferredLeaderNotAvailableError. For all partitions (None) it omits those that need no election.
     """
+    if epoch is not None:
+        check_controller(state, epoch)
+        if not ClusterConfig.resolve(state.configs).auto_leader_rebalance_enable:
+            return Decision([], {})
     online = online_brokers(state)
     decision = decide_each(
         every_partition(state) if partitions is None else partitions,

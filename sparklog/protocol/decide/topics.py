@@ -20,6 +20,7 @@ from sparklog.errors import (
     InvalidTopicError,
     PolicyViolationError,
     TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
 )
 from sparklog.protocol.commits import AlterConfig, CreatePartitions, CreateTopic, DeleteTopic
 from sparklog.protocol.decide.decision import Decision
@@ -77,6 +78,23 @@ def check_case(state: State, name: str) -> None:
             "tell them apart: their tables would be one; choose another name",
             topic=name,
         )
+
+
+def create_written_topic(state: State, new: NewTopic) -> Decision[str]:
+    """Create a topic for the first records that are written to it. Raises as ``create_topic``, and
+    UnknownTopicOrPartitionError if the cluster does not allow it."""
+    if new.name not in state.topics and not ClusterConfig.resolve(state.configs).auto_create_topics_enable:
+        raise no_such_topic(new.name, "auto.create.topics.enable")
+    return create_topic(state, new)
+
+
+def no_such_topic(topic: str, setting: str) -> UnknownTopicOrPartitionError:
+    """Return the error of a topic that does not exist and is not created, because ``setting`` is false."""
+    return UnknownTopicOrPartitionError(
+        f"topic {topic!r} does not exist, and {setting} is false; create it with "
+        f"`sparklog topics --create --topic {topic}`, or correct the name",
+        topic=topic,
+    )
 
 
 def choose_replicas(state: State, new: NewTopic) -> NewTopic:

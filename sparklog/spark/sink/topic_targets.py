@@ -18,11 +18,10 @@ from sparklog.config.topic_configs import TopicConfig
 from sparklog.log.layout import segment_key
 from sparklog.log.records.segment_file_writer import RunTarget
 from sparklog.protocol.decide.acks import ACKS_ALL, Needs, brokers_to_write, needs
-from sparklog.protocol.decide.topics import NewTopic, choose_replicas
+from sparklog.protocol.decide.topics import NewTopic, choose_replicas, no_such_topic
 from sparklog.protocol.names import validate_written_topic
 from sparklog.protocol.schema_versions import find_record_schema
 from sparklog.protocol.state import State
-from sparklog.records.record_checks import no_such_topic
 from sparklog.records.topic_rules import TopicRules
 
 

@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,8 +34,10 @@ from sparklog.errors import (
     SerializationError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.topics import alter_configs, create_partitions
 from sparklog.protocol.plan.partitioner import partition_for_key
+from sparklog.protocol.state import State
 from sparklog.store.memory import MemoryStore
 from sparklog.types import TopicPartition
 
@@ -269,6 +271,22 @@ def test_the_error_for_a_missing_topic_names_the_setting_that_forbids_creating_i
     ):
         producer.send("new", b"v")
     assert "new" not in cluster.refresh().topics
+
+
+def test_no_topic_is_created_once_the_cluster_forbids_it(cluster: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The producer is suspended since it read the setting."""
+    forbid = partial(alter_configs, topic="", changes={"auto.create.topics.enable": "false"})
+    submit = Coordinator.submit
+
+    def submit_late(coordinator: Coordinator, decide: Callable[[State], Decision[Any]], **more: Any) -> Any:
+        submit(coordinator, forbid)
+        return submit(coordinator, decide, **more)
+
+    with Producer(cluster=cluster, max_block_ms=1) as producer:
+        monkeypatch.setattr(Coordinator, "submit", submit_late)
+        with pytest.raises(KafkaTimeoutError, match=r"auto\.create\.topics\.enable"):
+            producer.send("misspelt", b"v")
+    assert "misspelt" not in cluster.refresh().topics
 
 
 def test_only_the_records_of_a_deleted_topic_fail(cluster: Coordinator) -> None:

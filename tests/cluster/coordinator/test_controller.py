@@ -29,11 +29,12 @@ from sparklog.errors import (
     UnsupportedStoreError,
 )
 from sparklog.log.broker_files import CHECK_KEY, read_identity
+from sparklog.protocol.decide import elections
 from sparklog.protocol.decide.append import AppendRequest
 from sparklog.protocol.decide.brokers import is_online
 from sparklog.protocol.decide.replicas import CaughtUp, expand_isr
 from sparklog.protocol.decide.topics import alter_configs
-from sparklog.protocol.state import PartitionState
+from sparklog.protocol.state import PartitionState, State
 from sparklog.store.base import BytesLike, Store
 from sparklog.store.local import LocalStore
 from sparklog.store.location import IDENTITY_KEY
@@ -423,6 +424,31 @@ def test_leadership_returns_to_the_preferred_leader_after_a_while(tmp_path: Path
     cluster.log.clock.sleep(301)
     assert controller.check().preferred == [("orders", 0)]
     assert orders(cluster).leader == 1
+
+
+def test_leadership_stays_once_the_cluster_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The controller is suspended since it read the setting."""
+    cluster, disk, _ = with_two_disks(tmp_path)
+    controller = Controller(cluster)
+    os.rename(disk, tmp_path / "away")
+    controller.check()
+    os.rename(tmp_path / "away", disk)
+    controller.check()
+    state = cluster.refresh()
+    caught_up = CaughtUp("orders", state.topics["orders"].topic_id, 0, 1, 0, state.version)
+    cluster.submit(lambda state: expand_isr(state, [caught_up]))
+    cluster.log.clock.sleep(301)
+    find = elections.imbalance
+
+    def find_early(state: State) -> dict[int, float]:
+        found = find(state)
+        keep = partial(alter_configs, topic="", changes={"auto.leader.rebalance.enable": "false"})
+        open_cluster(cluster.store).submit(keep)
+        return found
+
+    monkeypatch.setattr(elections, "imbalance", find_early)
+    assert controller.check().preferred == []
+    assert orders(cluster).leader == 2
 
 
 def appended_to(cluster: Coordinator, values: list[bytes], disks: list[Path], brokers: list[int]) -> None:

@@ -179,6 +179,16 @@ def test_a_missing_topic_is_created_in_the_commit_of_the_append() -> None:
     assert state.topics["orders"].partitions[0].log_end_offset == 3
 
 
+def test_a_topic_is_created_with_a_write_only_as_long_as_the_cluster_allows_it() -> None:
+    new = NewTopic(name="orders", topic_id="t9")
+    write = request(item(topic_id="t9"), new_topics=[new])
+    state = after(new_cluster(), alter_configs(new_cluster(), "", {"auto.create.topics.enable": "false"}))
+    with pytest.raises(UnknownTopicOrPartitionError, match=r"auto\.create\.topics\.enable is false"):
+        decide_append(state, write)
+    state = after(state, create_topic(state, new))
+    assert decide_append(state, write).actions, "another writer has created it"
+
+
 def test_a_topic_created_concurrently_with_the_same_partitions_is_used() -> None:
     new = NewTopic(name="orders", topic_id="t9", partitions=2)
     decision = decide_append(with_topic(), request(item(topic_id=""), new_topics=[new]))

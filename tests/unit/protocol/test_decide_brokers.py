@@ -29,7 +29,7 @@ from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.elections import Checked, UncleanElection
 from sparklog.protocol.decide.replicas import CaughtUp
 from sparklog.protocol.decide.segments import Replacement, removed
-from sparklog.protocol.decide.topics import NewTopic, create_topic, delete_topic
+from sparklog.protocol.decide.topics import NewTopic, alter_configs, create_topic, delete_topic
 from sparklog.protocol.segments import NO_APPEND_TIME, Segment
 from sparklog.protocol.state import PartitionState, State
 from sparklog.types import TopicPartition
@@ -234,6 +234,19 @@ def test_the_preferred_leader_leads_again() -> None:
     assert isinstance(
         elections.elect_preferred(state, [("x", 0)]).result[TopicPartition("x", 0)], UnknownTopicOrPartitionError
     )
+
+
+def test_the_controller_elects_preferred_leaders_only_as_long_as_the_cluster_allows_it() -> None:
+    state = checked(with_replicas([[0, 1]]), offline=[0])
+    state = checked(state, online=[0])
+    caught_up = CaughtUp("orders", "t1", 0, 0, 0, state.version)
+    state = after(state, decide_replicas.expand_isr(state, [caught_up]))
+    assert elections.elect_preferred(state, [("orders", 0)], epoch=1).actions
+    with pytest.raises(ControllerMovedError):
+        elections.elect_preferred(state, [("orders", 0)], epoch=0)
+    state = after(state, alter_configs(state, "", {"auto.leader.rebalance.enable": "false"}))
+    assert elections.elect_preferred(state, [("orders", 0)], epoch=1) == Decision([], {})
+    assert elections.elect_preferred(state, [("orders", 0)]).actions, "an administrator may"
 
 
 def test_imbalance_is_the_share_of_preferred_partitions_led_by_other_brokers() -> None:
