@@ -184,11 +184,12 @@ def _identify_again(coordinator: Coordinator, store: Store) -> None:
 def remove_broker(coordinator: Coordinator, broker: int) -> None:
     """Remove a broker that holds no replica; its files stay, except for those that identify it.
 
-    Raises BrokerIdNotRegisteredError, PolicyViolationError.
+    Raises BrokerIdNotRegisteredError, PolicyViolationError, DuplicateBrokerRegistrationError if another location got
+    its id in the meantime.
     """
     url = decide_brokers.find_broker(coordinator.refresh(), broker).url
     is_owned = _owns(coordinator, broker)
-    coordinator.submit(lambda state: decide_brokers.unregister_broker(state, broker))
+    coordinator.submit(partial(decide_brokers.unregister_broker, broker=broker, url=url))
     try:
         _forget_location(coordinator, broker, url, is_owned)
     except SparklogError as error:

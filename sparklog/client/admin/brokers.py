@@ -51,7 +51,7 @@ class BrokerAdmin(AdminBase):
         return brokers.add_broker(self._opened(), location, broker_id)
 
     def unregister_broker(self, broker_id: int) -> None:
-        """Remove a broker that holds no replica. Raises BrokerIdNotRegisteredError, PolicyViolationError."""
+        """Remove a broker that holds no replica. Raises as ``coordinator.brokers.remove_broker``."""
         brokers.remove_broker(self._opened(), broker_id)
 
     def cordon_broker(self, broker_id: int, cordoned: bool = True) -> bool:

@@ -101,9 +101,23 @@ def online_brokers(state: State) -> set[int]:
     return {number for number, broker in state.brokers.items() if broker.online}
 
 
-def unregister_broker(state: State, broker: int) -> Decision[None]:
-    """Remove a location that holds no replica. Raises BrokerIdNotRegisteredError, PolicyViolationError."""
-    if not find_broker(state, broker).url:
+def check_still_at(state: State, broker: int, url: str) -> None:
+    """Raise DuplicateBrokerRegistrationError if a broker has another address than it had: it was moved, or another
+    location got its id; BrokerIdNotRegisteredError if there is none."""
+    present = find_broker(state, broker).url
+    if present != url:
+        raise DuplicateBrokerRegistrationError(
+            f"broker {broker} was at {url}, and is at {present} in the meantime; run the command again if that "
+            "location is meant",
+            broker=broker,
+        )
+
+
+def unregister_broker(state: State, broker: int, url: str) -> Decision[None]:
+    """Remove a location that holds no replica, and has this address. Raises BrokerIdNotRegisteredError,
+    PolicyViolationError, DuplicateBrokerRegistrationError as ``check_still_at``."""
+    check_still_at(state, broker, url)
+    if not url:
         raise PolicyViolationError(f"broker {broker} is the root of the cluster and cannot be removed", broker=broker)
     partitions = replicas_on(state, broker)
     if partitions:

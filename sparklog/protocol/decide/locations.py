@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from sparklog.errors import BrokerNotAvailableError, DuplicateBrokerRegistrationError
+from sparklog.errors import BrokerNotAvailableError
 from sparklog.protocol.commits import Action, ChangeBroker
-from sparklog.protocol.decide.brokers import NO_LINKS, find_broker, move_broker, online_brokers
+from sparklog.protocol.decide.brokers import NO_LINKS, check_still_at, find_broker, move_broker, online_brokers
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.elections import PartitionChange, every_partition, find_changes
 from sparklog.protocol.decide.segments import changed_since
@@ -31,15 +31,9 @@ SHOWN = 5
 def replace_location(state: State, broker: int, url: str) -> Decision[None]:
     """Record that a broker's files are lost: another location has its address ``url`` from now on.
 
-    The broker leaves every ISR with another replica. Raises BrokerIdNotRegisteredError,
-    DuplicateBrokerRegistrationError if the broker has been moved from there.
+    The broker leaves every ISR with another replica. Raises as ``brokers.check_still_at``.
     """
-    if find_broker(state, broker).url != url:
-        raise DuplicateBrokerRegistrationError(
-            f"broker {broker} was moved from {url} to {state.brokers[broker].url} in the meantime; run the command "
-            "again to replace that location",
-            broker=broker,
-        )
+    check_still_at(state, broker, url)
     changes = find_changes(state, online_brokers(state), [broker])
     return Decision([ChangeBroker(broker=broker, lost_files=True), *changes], None)
 

@@ -173,6 +173,27 @@ def test_a_removal_undoes_no_later_registration_of_the_same_location(tmp_path: P
     every_suspension(tmp_path, check, at_least=6)
 
 
+def test_a_removal_undoes_no_later_registration_of_another_location_under_the_id(tmp_path: Path) -> None:
+    def check(folder: Path, number: int) -> bool:
+        folder.mkdir()
+        replicas = Replicas(folder, locations=1, assignment=((0,),))
+        root, disk, other = replicas.cluster.store.root, str(replicas.disk(1)), str(folder / "other")
+
+        def register_another() -> None:
+            operator = open_cluster(root)
+            if 1 in operator.state.brokers:
+                remove_broker(operator, 1)
+            assert add_broker(operator, other, 1) == 1
+            look(operator)
+
+        deleted = suspended([root, disk], lambda process: remove_broker(process, 1), register_another, number)
+        if deleted is not None:
+            assert_in_use(root, other)
+        return deleted is not None
+
+    every_suspension(tmp_path, check, at_least=5)
+
+
 def test_a_removal_undoes_no_later_registration_when_the_commits_that_it_knew_are_gone(tmp_path: Path) -> None:
     """Its own work has to end then, but not its undo."""
     replicas = Replicas(tmp_path, locations=1, assignment=((0,),))

@@ -410,7 +410,8 @@ class Copies:
         used = {broker for name in self.live for broker in self.state.partition(*name).replicas}
         unused = sorted(self.state.brokers.keys() - used) or sorted(self.state.brokers)
         broker = self.random.choice(unused)
-        self._submit(lambda state: decide_brokers.unregister_broker(state, broker))
+        url = self.state.brokers[broker].url
+        self._submit(lambda state: decide_brokers.unregister_broker(state, broker, url))
         return f"{broker}"
 
     def replace(self) -> str:

@@ -116,12 +116,18 @@ def test_only_brokers_without_replicas_are_removed_and_never_the_root() -> None:
     state = commit(with_replicas([[1]], 1 + 1), [RegisterBroker(broker=5, url="/disk5")])
     state = commit(state, [ChangeBroker(broker=1, url="/disk1")])
     with pytest.raises(PolicyViolationError, match="orders-0"):
-        decide_brokers.unregister_broker(state, 1)
+        decide_brokers.unregister_broker(state, 1, "/disk1")
     with pytest.raises(PolicyViolationError, match="root"):
-        decide_brokers.unregister_broker(state, 0)
+        decide_brokers.unregister_broker(state, 0, "")
     with pytest.raises(BrokerIdNotRegisteredError):
-        decide_brokers.unregister_broker(state, 9)
-    assert 5 not in after(state, decide_brokers.unregister_broker(state, 5)).brokers
+        decide_brokers.unregister_broker(state, 9, "/disk9")
+    assert 5 not in after(state, decide_brokers.unregister_broker(state, 5, "/disk5")).brokers
+
+
+def test_a_location_that_got_the_id_of_another_one_is_not_removed_in_its_place() -> None:
+    state = commit(new_cluster(1), [RegisterBroker(broker=1, url="/other")])
+    with pytest.raises(DuplicateBrokerRegistrationError, match="/disk1, and is at /other"):
+        decide_brokers.unregister_broker(state, 1, "/disk1")
 
 
 def test_a_cordoned_broker_keeps_its_replicas() -> None:
