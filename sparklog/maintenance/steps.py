@@ -265,8 +265,8 @@ def _check_writable(root: Store) -> None:
 
 def _expire_offsets(coordinator: Coordinator) -> int:
     """Delete expired offsets, with as many commits as they need; return of how many groups."""
-    now_ms, groups = coordinator.log.expiry_clock.now_ms(), set[str]()
-    while expired := coordinator.submit(partial(expire_offsets, now_ms=now_ms)):
+    clock, groups = coordinator.log.expiry_clock, set[str]()
+    while expired := coordinator.submit(lambda state: expire_offsets(state, clock.now_ms())):  # it may be set meanwhile
         groups.update(expired)
     return len(groups)
 

@@ -101,8 +101,9 @@ def _retain_topic(coordinator: Coordinator, state: State, topic: TopicState, res
     more = True
     while more:
         retention = retention_of(state, topic)
-        planned = _plan(coordinator, state, topic, retention)
-        done = [_commit(coordinator, state, retention, deletions, result) for deletions in _by_commit(topic, planned)]
+        now_ms = coordinator.log.expiry_clock.now_ms()
+        planned = _by_commit(topic, _plan(coordinator, state, topic, retention, now_ms))
+        done = [_commit(coordinator, state, retention, now_ms, deletions, result) for deletions in planned]
         more = any(deleted.more for commit in done for deleted in commit)
         if more:
             state = coordinator.refresh()
@@ -131,9 +132,8 @@ def _copies(topic: TopicState, partition: int) -> int:
 
 
 def _plan(
-    coordinator: Coordinator, state: State, topic: TopicState, retention: Retention
+    coordinator: Coordinator, state: State, topic: TopicState, retention: Retention, now_ms: int
 ) -> Iterator[_PlannedDeletion]:
-    now_ms = coordinator.log.expiry_clock.now_ms()
     config = TopicConfig.resolve(topic.configs, state.configs)
     for number, partition in enumerate(topic.partitions):
         if not may_delete(partition, retention):
@@ -157,6 +157,7 @@ def _commit(
     coordinator: Coordinator,
     state: State,
     retention: Retention,
+    now_ms: int,
     deletions: Sequence[_PlannedDeletion],
     result: RetentionResult,
 ) -> list[Deletable]:
@@ -173,8 +174,12 @@ def _commit(
     listing = write_removed(coordinator.store, coordinator.log.ids, state.version, files, delay_ms)
     changes = [deletion.change for deletion in deletions]
     request = SegmentsRequest(version=state.version, changes=changes, files=listing, has_history=has_history)
+
+    def is_set_back() -> bool:
+        return coordinator.log.expiry_clock.now_ms() < now_ms - limits.MAX_CLOCK_SKEW_MS
+
     with delete_unnamed(coordinator.log, [listing]):
-        answer = coordinator.submit(lambda newest: _decide(newest, retention, topic, request))
+        answer = coordinator.submit(lambda newest: _decide(newest, retention, topic, request, is_set_back()))
     result.commits += bool(answer.done)
     changed = {change.partition for change in answer.done}
     done = [deletion.deletable for deletion in deletions if deletion.change.partition in changed]
@@ -188,9 +193,10 @@ def _commit(
 
 
 def _decide(
-    state: State, retention: Retention, planned: TopicState, request: SegmentsRequest
+    state: State, retention: Retention, planned: TopicState, request: SegmentsRequest, is_set_back: bool
 ) -> Decision[SegmentsResult]:
-    """Return the changes that are still valid; none if the topic's limits have changed since the plan on ``planned``.
+    """Return the changes that are still valid; none if the topic's limits have changed since the plan on ``planned``,
+    or the clock was set back.
 
     A partition that has become smaller since is skipped too: what is left may be less than ``retention.bytes`` now.
     """
@@ -200,7 +206,9 @@ def _decide(
     left_out: list[LeftOut] = []
     limits_changed = retention_of(state, topic) != retention
     for change in request.changes:
-        if limits_changed:
+        if is_set_back:
+            left_out.append(LeftOut(change, "the clock was ahead when its segments were found to be due"))
+        elif limits_changed:
             left_out.append(LeftOut(change, "the topic's limits have changed"))
         elif retention.retention_bytes >= 0:
             before, now = planned.partitions[change.partition], topic.partitions[change.partition]

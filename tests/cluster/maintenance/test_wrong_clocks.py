@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -20,8 +21,10 @@ from sparklog.maintenance.gc.vacuum import vacuum
 from sparklog.maintenance.loop import Loop, Report
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.steps import MaintenanceContext, steps
+from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets, expire_offsets
 from sparklog.protocol.decide.topics import alter_configs
+from sparklog.protocol.state import State
 from sparklog.store.base import BytesLike
 from sparklog.store.memory import MemoryStore, forget_space
 from sparklog.testing.faulty_store import FaultyStore
@@ -132,6 +135,32 @@ def test_an_idle_cluster_expires_by_the_storages_clock(cluster: Cluster) -> None
     cluster.advance(8 * DAY)
     run(cluster.machine(0), "cleanup")
     assert "billing" not in cluster.right.refresh().groups
+
+
+@pytest.mark.parametrize("step", ["cleanup", "retention"])
+def test_nothing_expires_by_a_time_of_before_the_clocks_were_set_right(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """The pass is suspended since it read a time that was a month ahead."""
+    cluster.append(3)
+    cluster.right.submit(
+        partial(
+            commit_group_offsets, commit=GroupCommit(group="billing", offsets={("orders", 0): OffsetAndMetadata(1)})
+        )
+    )
+    before, segments, right_ms = cluster.right.state.version, live(cluster.right, "orders"), cluster.clock.now_ms()
+    cluster.clock.set_ms(right_ms + 30 * DAY_MS)
+    submit = Coordinator.submit
+
+    def submit_late(coordinator: Coordinator, decide: Callable[[State], Decision[Any]], *more: Any) -> Any:
+        cluster.clock.set_ms(right_ms)
+        return submit(coordinator, decide, *more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Coordinator, "submit", submit_late)
+        run(cluster.right, step)
+    assert cluster.right.refresh().version == before
+    assert live(cluster.right, "orders") == segments
 
 
 def test_without_the_storages_time_that_of_the_newest_commit_is_used(cluster: Cluster) -> None:
