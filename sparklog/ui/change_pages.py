@@ -8,22 +8,16 @@ from __future__ import annotations
 
 import hmac
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Mapping
 
 from sparklog.client.admin.client import AdminClient
-from sparklog.coordinator import Coordinator
-from sparklog.errors import InvalidRequestError, SparklogError, StorageError, UnknownTopicOrPartitionError
-from sparklog.protocol.decide.decision import Decision
-from sparklog.protocol.state import State
+from sparklog.coordinator.same_topics import CoordinatorOfTopics
+from sparklog.errors import InvalidRequestError, SparklogError, StorageError
 from sparklog.types import printable
 from sparklog.ui.changes import CHANGES, Change, Plan
 from sparklog.ui.site import Page, Visit
 
 logger = logging.getLogger(__name__)
-
-Result = TypeVar("Result")
 
 _CONFIRMED = "confirmed"
 
@@ -46,37 +40,11 @@ def show_change(visit: Visit, form: Mapping[str, str] | None) -> Page:
         confirmed = form.get(_CONFIRMED, "")
         if not hmac.compare_digest(confirmed.encode(), plan.digest.encode()):
             return _show_plan(visit, change, fields, plan, has_changed=bool(confirmed))
-    with AdminClient(cluster=_CoordinatorOfTopics(visit, plan.topic_ids)) as admin:
+    coordinator = CoordinatorOfTopics(visit.cluster.coordinator, visit.state, plan.topic_ids)
+    with AdminClient(cluster=coordinator) as admin:
         done = change.execute(visit, admin, fields)
     logger.warning("%s of %s: %s", change.title, visit.name, printable(done))
     return Page("changed.html", {"title": change.title, "done": done, "href": plan.href})
-
-
-class _CoordinatorOfTopics(Coordinator):
-    """A coordinator that commits only while these topics exist: deleted and created again, one has other records."""
-
-    def __init__(self, visit: Visit, topic_ids: Collection[str]) -> None:
-        self._shared = visit.cluster.coordinator
-        self._ids = {name: topic.topic_id for name, topic in visit.state.topics.items() if topic.topic_id in topic_ids}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._shared, name)
-
-    def submit(
-        self,
-        decide: Callable[[State], Decision[Result]],
-        others: int = 0,
-        histories: Sequence[int | None] = (),
-    ) -> Result:
-        return self._shared.submit(partial(self._decide, decide), others, histories)
-
-    def _decide(self, decide: Callable[[State], Decision[Result]], state: State) -> Decision[Result]:
-        for name, topic_id in self._ids.items():
-            if name not in state.topics or state.topics[name].topic_id != topic_id:
-                raise UnknownTopicOrPartitionError(
-                    f"topic {name} was deleted since this was confirmed; nothing was changed", topic=name
-                )
-        return decide(state)
 
 
 def _show_form(visit: Visit, change: Change, values: Mapping[str, str], problem: str) -> Page:
