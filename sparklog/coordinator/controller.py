@@ -47,6 +47,7 @@ from sparklog.errors import (
 from sparklog.log.broker_files import LatestCheck, read_identity
 from sparklog.log.elapsed import ElapsedTime, Moment
 from sparklog.log.owner_files import read_root
+from sparklog.protocol import levels
 from sparklog.protocol.decide import brokers as decide_brokers
 from sparklog.protocol.decide import elections
 from sparklog.protocol.decide.decision import Decision, ErrorByPartition
@@ -63,10 +64,6 @@ CHECK_TRIES = 3
 
 RETRY_SECONDS = 0.1
 """seconds of the pause after the first try; it doubles."""
-
-ROOT_EPOCHS_SINCE = 3
-"""The feature level from which on no program of 0.2.0 checks locations: its checks have no epoch of the root, and would
-look older than ours."""
 
 RENEW_SECONDS = 60.0
 """seconds between two owner records of a location: what an older copy of the root, put in its place, cannot know."""
@@ -219,7 +216,7 @@ class Controller:
     @property
     def _has_older(self) -> bool:
         """Whether a program of 0.2.0 may be the controller next."""
-        return self.coordinator.state.level < ROOT_EPOCHS_SINCE
+        return self.coordinator.state.level < levels.OWNERS_SINCE
 
     def _locations(self) -> list[int]:
         """Return the brokers to check: all but the root, without which nothing can be committed."""

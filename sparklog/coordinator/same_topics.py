@@ -19,8 +19,8 @@ Result = TypeVar("Result")
 
 
 class CoordinatorOfTopics(Coordinator):
-    """A coordinator whose ``submit`` raises UnknownTopicOrPartitionError once a topic of ``state`` with one of these ids
-    is gone."""
+    """A coordinator whose ``submit`` raises UnknownTopicOrPartitionError once a topic of ``state`` of these ids is
+    gone."""
 
     def __init__(self, coordinator: Coordinator, state: State, topic_ids: Collection[str]) -> None:
         self._shared = coordinator

@@ -17,6 +17,7 @@ from itertools import islice
 
 from sparklog.coordinator.broker_listings import BrokerListings
 from sparklog.coordinator.coordinator import Coordinator
+from sparklog.protocol import levels
 from sparklog.protocol.decide.elections import MAX_CHANGES, every_partition
 from sparklog.protocol.decide.locations import Verified, verify_isr
 from sparklog.protocol.state import State
@@ -29,10 +30,17 @@ LOOKS = 3
 
 
 def verify_replicas(coordinator: Coordinator) -> None:
-    """Let replicas that lack files leave the ISR; log a warning of partitions without a replica that has all.
+    """Let replicas that lack files leave the ISR; log a warning of partitions without a replica that has all, and of
+    programs that know no owners of locations.
 
     Raises StorageError if the root does not answer.
     """
+    if coordinator.refresh().level < levels.OWNERS_SINCE:
+        logger.warning(
+            "stop `maintain` and `vacuum` of sparklog 0.2.0 wherever they run for another root of this cluster: they "
+            "know no owners of locations, and delete files that %s needs",
+            coordinator.store.root,
+        )
     wanted: Sequence[TopicPartition] = every_partition(coordinator.refresh())
     unheld: list[TopicPartition] = []
     for _ in range(LOOKS):

@@ -70,6 +70,10 @@ RELEASE = "0.3.0"
 OLDEST_WRITTEN = 2
 """The oldest level at which this version writes; clusters of older ones are read, and have to be upgraded first."""
 
+OWNERS_SINCE = 3
+"""The level from which on every program that writes knows which root owns a location, and notes checks of it by epochs:
+0.2.0, of the level before, does not."""
+
 FEATURE = "metadata.version"
 """Kafka's name of the feature whose level this is."""
 

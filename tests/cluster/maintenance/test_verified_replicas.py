@@ -184,3 +184,11 @@ def test_checks_state_the_epoch_of_the_root_at_a_level_that_0_2_0_does_not_write
     take_over(cluster)
     Controller(cluster).check(wait=True)
     assert read_check(open_store(str(tmp_path / "disk")), CHECK_KEY).root_epoch == epoch
+
+
+@pytest.mark.parametrize(("level", "warns"), [(2, True), (3, False)])
+def test_a_take_over_warns_of_programs_that_know_no_owners(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, level: int, warns: bool
+) -> None:
+    take_over(create_cluster(str(tmp_path / "root"), level=level))
+    assert ("stop `maintain` and `vacuum` of sparklog 0.2.0" in caplog.text) == warns
