@@ -183,7 +183,9 @@ class Topics:
             replication_factor=cluster.default_replication_factor,
         )
         try:
-            self._coordinator.submit(partial(create_written_topic, new=new))
+            self._coordinator.submit(
+                partial(create_written_topic, new=new, ignores_case=self._coordinator.ignores_case)
+            )
         except TopicAlreadyExistsError:  # another writer was faster
             return self._coordinator.refresh()
         warn_of_created_topic(topic, cluster.num_partitions)

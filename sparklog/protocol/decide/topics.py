@@ -80,12 +80,12 @@ def check_case(state: State, name: str) -> None:
         )
 
 
-def create_written_topic(state: State, new: NewTopic) -> Decision[str]:
-    """Create a topic for the first records that are written to it. Raises as ``create_topic``, and
-    UnknownTopicOrPartitionError if the cluster does not allow it."""
+def create_written_topic(state: State, new: NewTopic, ignores_case: bool = False) -> Decision[str]:
+    """Create a topic for the first records that are written to it, as ``create_topic``. Raises
+    UnknownTopicOrPartitionError, too, if the cluster does not allow it."""
     if new.name not in state.topics and not ClusterConfig.resolve(state.configs).auto_create_topics_enable:
         raise no_such_topic(new.name, "auto.create.topics.enable")
-    return create_topic(state, new)
+    return create_topic(state, new, ignores_case)
 
 
 def no_such_topic(topic: str, setting: str) -> UnknownTopicOrPartitionError:
