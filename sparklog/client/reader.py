@@ -9,14 +9,18 @@ Not for: consumer groups, subscriptions, deserializing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparklog.clock import Clock
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.kept_reading import start_reading
 from sparklog.coordinator.record_reader import RecordReader, Select
 from sparklog.errors import DataLossError, StorageError, UnknownTopicOrPartitionError
+from sparklog.format.schema import TIMESTAMP
 from sparklog.log.records.batches import positions_of
 from sparklog.log.records.fetch import TimedOffset
 from sparklog.log.records.records import Records
@@ -151,9 +155,19 @@ class LogReader:
 
     def max_timestamp(self, topic: str, partition: int) -> TimedOffset | None:
         """Return the first of the records with the largest timestamp, None if the partition is empty."""
-        return self._search(
-            topic, partition, lambda segments: max((segment.max_timestamp_us for segment in segments), default=None)
-        )
+        found = self._search(topic, partition, largest_timestamp)
+        return found or self._search(topic, partition, lambda segments: self._largest_left(topic, partition, segments))
+
+    def _largest_left(self, topic: str, partition: int, segments: PartitionSegments) -> int | None:
+        """Return the largest timestamp of the records at or after the log start offset, where a segment that begins
+        before it states that of a deleted one; None if there are none."""
+        start = self.state.partition(topic, partition).log_start_offset
+        live = [segment for segment in segments if segment.end_offset > start]
+        cut = sum(segment.base_offset < start for segment in live)
+        left = [largest_timestamp(live[cut:])]
+        for fetched in self.fetch(topic, partition, start, live[0].end_offset, [TIMESTAMP]) if cut else ():
+            left.append(pc.max(fetched.records.batch.column(0).cast(pa.int64())).as_py())
+        return max((timestamp for timestamp in left if timestamp is not None), default=None)
 
     def _search(
         self, topic: str, partition: int, timestamp_us: Callable[[PartitionSegments], int | None]
@@ -231,6 +245,10 @@ class LogReader:
 
     def _segments(self, state: State, topic: str, partition: int) -> PartitionSegments:
         return self._coordinator.segments(topic, state).partition(partition)
+
+
+def largest_timestamp(segments: Iterable[Segment]) -> int | None:
+    return max((segment.max_timestamp_us for segment in segments), default=None)
 
 
 def to_records(topic: str, partition: int, fetched: Fetched) -> Iterator[ConsumerRecord]:

@@ -157,6 +157,17 @@ def optional_output(enabled: bool) -> contextlib.AbstractContextManager[object]:
     return contextlib.redirect_stdout(_OptionalOutput(sys.stdout)) if enabled else contextlib.nullcontext()
 
 
+def whole_number(text: str) -> int:
+    """Return the number that a text states in digits: Python's int takes ``1_0`` and digits of other scripts, too.
+    Raises ValueError, which argparse reports."""
+    if not re.fullmatch(r"\s*[+-]?[0-9]+\s*", text):
+        raise ValueError(text)
+    return int(text)
+
+
+whole_number.__name__ = "int"  # as argparse names the type in its message
+
+
 class _Options(argparse._ActionsContainer):
     def add_switch(self, flag: str, help: str) -> None:
         self.add_argument(flag, action="store_true", help=help)
@@ -165,7 +176,7 @@ class _Options(argparse._ActionsContainer):
         self.add_argument(flag, metavar=metavar, help=help, **settings)
 
     def add_number(self, flag: str, metavar: str, help: str, **settings: Any) -> None:
-        self.add_argument(flag, metavar=metavar, help=help, type=int, **settings)
+        self.add_argument(flag, metavar=metavar, help=help, type=whole_number, **settings)
 
     def add_values(self, flag: str, metavar: str, help: str) -> None:
         """Add a repeatable option, an empty list by default."""

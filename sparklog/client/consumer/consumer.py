@@ -19,7 +19,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, TypeVar
 
 from sparklog.client.consumer.config import DEFAULT_CONFIG, consumer_config
 from sparklog.client.consumer.fetcher import Chunk, ReadAhead
@@ -149,6 +149,9 @@ class Consumer(Shown, PositionCalls):
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Close; after an exception without a commit, since the record that caused it may not have been processed."""
         self.close(autocommit=kind is None)
+
+    def __copy__(self) -> NoReturn:
+        raise TypeError("a Consumer cannot be copied, since its copy would close it: create another one")
 
     def __del__(self) -> None:
         """Stop the threads of a consumer that was not closed. As in kafka-python nothing is committed, and the group

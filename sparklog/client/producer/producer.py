@@ -25,7 +25,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 from sparklog import limits
 from sparklog.client.config import build_shown_config
@@ -141,6 +141,9 @@ class Producer(Shown):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __copy__(self) -> NoReturn:
+        raise TypeError("a Producer cannot be copied, since its copy would close it: create another one")
 
     def __del__(self) -> None:
         if not getattr(self, "_closed_whole", True) and not self._forked:

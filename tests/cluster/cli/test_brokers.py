@@ -184,6 +184,7 @@ def test_take_over_makes_a_restored_root_the_owner(run: Run, cluster: Coordinato
         (["list", "--id", "1"], 'Option "[id]" can\'t be used with option "[list]"'),
         (["cordon", "--id", "1", "--location", "/x"], 'Option "[location]" can\'t be used with option "[cordon]"'),
         (["cordon", "--id", "one"], "argument --id: invalid int value: 'one'"),
+        (["cordon", "--id", "1_0"], "argument --id: invalid int value: '1_0'"),
         (["cordon", "--id", "9"], "broker 9 is not registered; registered brokers: [0]"),
         (["remove", "--id", "0"], "broker 0 is the root of the cluster and cannot be removed"),
         (["add", "--location", "gopher://x/y"], "gopher"),

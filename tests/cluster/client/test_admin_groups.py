@@ -32,6 +32,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
+from sparklog.testing.records import Record, append_records
 from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from tests.cluster.client.admin_clusters import join, with_orders
 
@@ -207,6 +208,20 @@ def test_offsets_are_reset_by_spec_time_and_number(
 ) -> None:
     assert admin.reset_group_offsets("billing", {FIRST: spec}) == {FIRST: {"error": NoError, "offset": offset}}
     assert admin.list_group_offsets("billing")["billing"][FIRST] == OffsetAndMetadata(offset, "note", 0)
+
+
+def test_the_largest_timestamp_is_that_of_a_record_that_is_not_deleted(
+    admin: AdminClient, cluster: Coordinator
+) -> None:
+    """The segment in which the log starts states that of a deleted record."""
+    cluster.create_topic("times")
+    for milliseconds in ([900, 100, 300, 200], [250]):
+        append_records(cluster, "times", [Record(value=b"v", timestamp_us=each * 1000) for each in milliseconds])
+    at = TopicPartition("times", 0)
+    for start, expected in ((0, (0, 900)), (1, (2, 300)), (3, (4, 250)), (4, (4, 250)), (5, (-1, -1))):
+        admin.delete_records({at: start})
+        found = admin.list_partition_offsets({at: OffsetSpec.MAX_TIMESTAMP})[at]
+        assert (found.offset, found.timestamp) == expected
 
 
 def test_a_plan_shows_clamped_offsets_and_sets_nothing(admin: AdminClient) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -230,3 +231,11 @@ def test_a_failing_repr_of_a_value_is_not_raised() -> None:
 
     assert "Bad" in repr(shows(Bad()))
     assert "Bad" in shows(Bad())._repr_html_()
+
+
+def test_clients_are_not_copied(cluster: Cluster) -> None:
+    """The end of a copy would close the client."""
+    with cluster.consumer() as consumer, cluster.producer() as producer:
+        for client in (consumer, producer):
+            with pytest.raises(TypeError, match="cannot be copied"):
+                copy.copy(client)
