@@ -593,6 +593,10 @@ def _remove_quietly(path: str) -> None:
         os.unlink(path)
 
 
+_LOST_AND_FOUND = "lost+found/"
+"""At the root of a mounted disk, of its checks: only the superuser may list it. No key begins with it."""
+
+
 def _walk(base: str, prefix: str) -> Iterator[ObjectInfo]:
     """Yield the files below ``base + prefix``, ordered by key, without those deleted in the meantime."""
     if prefix and _is_below_link(base, prefix):
@@ -606,7 +610,8 @@ def _walk(base: str, prefix: str) -> Iterator[ObjectInfo]:
         raise translate_os_error(error, "list", base + prefix) from error
     for name, entry in sorted(named_entries, key=lambda pair: pair[0]):
         if name.endswith("/"):
-            yield from _walk(base, prefix + name)
+            if prefix or name != _LOST_AND_FOUND:
+                yield from _walk(base, prefix + name)
         elif not is_hidden(name) and (status := _file_status(entry)) is not None:
             yield ObjectInfo(prefix + name, status.st_size, status.st_mtime_ns // 1_000_000)
 

@@ -504,6 +504,15 @@ def test_taken_temporary_name_is_not_reported_as_an_existing_object(tmp_path: Pa
     assert caught.value.nothing_written
 
 
+def test_the_folder_of_a_disks_own_checks_is_not_listed(tmp_path: Path) -> None:
+    """At the root of a mounted disk is one that only the superuser may list."""
+    store = LocalStore(str(tmp_path))
+    for name in ("lost+found", "orders-0"):
+        (tmp_path / name / "lost+found").mkdir(parents=True)
+        (tmp_path / name / "lost+found" / "a").touch()
+    assert [info.key for info in store.list()] == ["orders-0/lost+found/a"]
+
+
 def test_links_to_folders_are_not_listed_and_not_followed(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path / "root"))
     store.put("orders-0/1.log", b"1")
