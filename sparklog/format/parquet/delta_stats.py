@@ -208,7 +208,8 @@ def _bounds(column: pa.Array) -> tuple[object, object] | None:
     except (pa.ArrowException, ValueError, OverflowError):
         return None
     if isinstance(least, str):
-        return least[:MAX_TEXT], _cut_above(most)
+        bound = _cut_above(most)
+        return None if _may_be_exceeded(bound) else (least[:MAX_TEXT], bound)
     return _number_bounds(column, least, most) if isinstance(least, float) else (least, most)
 
 
