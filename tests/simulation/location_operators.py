@@ -401,6 +401,7 @@ def restore_root(world: World) -> None:
     world.simulation.step("restore")
     if world.truth.root.disk is not world.home(ROOT):
         return
+    world.land_all()  # as docs/backup.md tells to wait for
     former = set(world.home(ROOT).space.objects)
     world.home(ROOT).space.objects.clear()
     world.home(ROOT).space.objects.update(kept[ROOT])

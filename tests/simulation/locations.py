@@ -316,6 +316,12 @@ class World:
             _, store, effect = self.on_their_way.popleft()
             store.land(effect)
 
+    def land_all(self) -> None:
+        """Let all requests happen that are on their way: an operator has waited for them."""
+        while self.on_their_way:
+            _, store, effect = self.on_their_way.popleft()
+            store.land(effect)
+
     def sound(self) -> Clock:
         """Mount each disk where it belongs, end all faults and stops; return the clock for what follows the run."""
         for url, point in self.points.items():
