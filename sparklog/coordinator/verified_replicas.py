@@ -15,8 +15,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 
-from sparklog.coordinator.broker_listings import BrokerListings
+from sparklog.coordinator.broker_listings import BrokerListings, Sizes
 from sparklog.coordinator.coordinator import Coordinator
+from sparklog.errors import SparklogError
 from sparklog.protocol import levels
 from sparklog.protocol.decide.elections import MAX_CHANGES, every_partition
 from sparklog.protocol.decide.locations import Verified, verify_isr
@@ -83,9 +84,15 @@ def _look(
         topic = state.topics[name.topic]
         segments = coordinator.segments(name.topic, state).partition(name.partition)
         paths = {segment.path for segment in segments}
-        at = {broker: listings.sizes_if_listed(broker, paths) for broker in partition.isr}
+        at: dict[int, Sizes] = {}
+        for broker in partition.isr:
+            try:
+                at[broker] = listings.sizes(broker, paths)
+            except SparklogError as error:
+                logger.warning("broker %d could not be listed, and may have all files: %s", broker, error)
         hold = tuple(broker for broker, sizes in at.items() if _holds_all(paths, sizes, at))
-        yield name, Verified(topic.topic_id, state.version, hold)
+        lack = tuple(broker for broker in at if broker not in hold)
+        yield name, Verified(topic.topic_id, state.version, hold, lack)
 
 
 def _holds_all(

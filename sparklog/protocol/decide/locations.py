@@ -149,11 +149,13 @@ def lose_evidence(state: State) -> list[Action]:
 
 
 class Verified(NamedTuple):
-    """What was found of a partition at ``version``: the replicas in sync that ``hold`` all live files."""
+    """What was found of a partition at ``version``: the replicas in sync that ``hold`` all live files, and those that
+    ``lack`` some; of the others it is not known."""
 
     topic_id: str
     version: int
     hold: tuple[int, ...]
+    lack: tuple[int, ...] = ()
 
 
 class Verification(NamedTuple):
@@ -166,7 +168,8 @@ class Verification(NamedTuple):
 
 
 def verify_isr(state: State, found: Mapping[TopicPartition, Verified]) -> Decision[Verification]:
-    """Let replicas that were not found to hold all files leave the ISR, where another one was; where none was, the ISR
+    """Let replicas that were not found to hold all files leave the ISR, where another one was; where none was, those
+    leave that lack some, if it is not known of another one: it may have the only copy. Where all lack some, the ISR
     stays as it is. What was appended since does not matter: its commit names who has it."""
     online = online_brokers(state)
     changes: list[Action] = []
@@ -180,13 +183,14 @@ def verify_isr(state: State, found: Mapping[TopicPartition, Verified]) -> Decisi
         if changed_since(partition, verified.version, 0, partition.log_end_offset):
             unseen.append(name)
             continue
-        if not any(broker in verified.hold for broker in partition.isr):
+        hold = [broker for broker in partition.isr if broker in verified.hold]
+        if not hold:
             unheld.append(name)
-            continue
+            hold = [broker for broker in partition.isr if broker not in verified.lack]
         change = PartitionChange(state.topics[name.topic], name.partition, online)
-        change.leave_isr([broker for broker in partition.isr if broker not in verified.hold])
+        change.leave_isr([broker for broker in partition.isr if broker not in hold])
         action = change.finish()
-        if action is not None:
+        if hold and action is not None:
             changes.append(action)
             shrunk.append(name)
     return Decision(changes, Verification(tuple(shrunk), tuple(unheld), tuple(unseen)))

@@ -147,6 +147,24 @@ def test_a_replica_whose_location_cannot_be_listed_leaves_the_isr(tmp_path: Path
     assert replicas.partition().leader == 2
 
 
+def test_a_replica_that_lacks_files_leaves_the_isr_of_one_that_cannot_be_listed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may have the only copy, and would be out of sync as soon as something is appended without it."""
+    replicas = Replicas(tmp_path)
+    replicas.produce()
+    replicas.unmount(2)
+    (replicas.disk(1) / next(replicas.live_paths())).unlink()
+    verify_replicas(replicas.cluster)
+    assert replicas.partition().isr == (2,)
+    assert "have no replica that was found to have all files" in caplog.text
+    replicas.mount(2)
+    replicas.controller.check()
+    replicate(replicas.cluster, InProcess())
+    assert replicas.partition().isr == (1, 2)
+    assert replicas.read() == replicas.sent[0]
+
+
 def test_a_file_that_is_shorter_than_another_copy_is_lacking(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     replicas.produce()
