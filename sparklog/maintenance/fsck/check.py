@@ -336,7 +336,8 @@ def _find_orphans(check: Check, lists: Mapping[str, TopicSegments]) -> list[Find
     findings = list(read_listings(check.store, metadata.state, accounted))
     for broker, store in sorted(check.stores.items()):
         try:
-            unaccounted_here = list(unaccounted(store, broker, accounted, metadata.state.removed_files))
+            is_root = not metadata.state.brokers[broker].url
+            unaccounted_here = list(unaccounted(store, broker, accounted, metadata.state.removed_files, is_root))
             _check_place(check, broker)
             findings += unaccounted_here
         except SparklogError as error:

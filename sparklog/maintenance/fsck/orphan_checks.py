@@ -78,8 +78,11 @@ def read_listings(store: Store, state: State, accounted: Accounted) -> Iterator[
             )
 
 
-def unaccounted(store: Store, broker: int, accounted: Accounted, listings: Container[str]) -> Iterator[Finding]:
-    """Return a finding for every object at a broker to which nothing refers. Raises StorageError."""
+def unaccounted(
+    store: Store, broker: int, accounted: Accounted, listings: Container[str], is_root: bool
+) -> Iterator[Finding]:
+    """Return a finding for every object at a broker to which nothing refers. Unless it ``is_root``, broker 0 is a
+    replaced root, whose metadata nothing refers to or deletes. Raises StorageError."""
     for info in store.list():
         key = info.key
         if (
@@ -89,7 +92,7 @@ def unaccounted(store: Store, broker: int, accounted: Accounted, listings: Conta
         ):
             continue
         if broker == 0 and key.startswith(REMOVED):
-            if key not in listings:
+            if is_root and key not in listings:
                 yield _orphan_listing(key)
         elif broker == 0 and actions_version(key) is not None:
             continue  # of a commit or a lost commit attempt: it is removed with the commits up to its version

@@ -8,6 +8,9 @@ import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.log.commits.retired_files import REMOVED
+from sparklog.maintenance.fsck import kinds
+from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.gc.sweep import HELD_BY_MIRROR_MS, MIRROR_IN_USE_MS, SweepResult, due_files, sweep
 from sparklog.maintenance.mirror import NOTE_RENEWED_MS, mirror, read_mirrored_versions
 from sparklog.maintenance.promotion import promote
@@ -57,6 +60,18 @@ def test_a_mirror_that_is_behind_can_be_promoted_with_all_records_that_it_names(
     (tmp_path / "root" / "cluster.json").rename(tmp_path / "lost")
     promote(scene.target.root, scene.root, force=True)
     assert len(list(records(open_cluster(scene.target.root), "t"))) == 4
+
+
+def test_listings_that_a_replaced_root_has_kept_are_no_findings(tmp_path: Path) -> None:
+    """No vacuum of the new root deletes metadata of the old one, which is a location of it."""
+    scene = Mirrored(tmp_path)
+    assert held(scene.sweep_after(2 * DELAY_MS)) == (1, 0)
+    promote(scene.target.root, scene.root)
+    promoted = open_cluster(scene.target.root, clock=scene.clock)
+    assert sweep(promoted).files == 4
+    assert list((tmp_path / "root" / REMOVED).iterdir())
+    findings = check_cluster(promoted.store).report.findings
+    assert [finding for finding in findings if finding.kind == kinds.ORPHAN_LISTING] == []
 
 
 def test_files_are_deleted_once_the_mirror_has_the_commit(tmp_path: Path) -> None:
