@@ -1,4 +1,6 @@
-"""What docs/backup.md uses of rsync, for machines without it: ``rsync -a [--exclude PATTERN] SOURCE... TARGET``.
+"""What docs/backup.md uses of rsync, for machines without it:
+
+    rsync -a [--include PATTERN] [--exclude PATTERN] SOURCE... TARGET
 
 Like rsync it ends with 24, once all else is copied, if a file vanishes meanwhile, and copies what has another size or
 time. ``$RSYNC_VANISHES`` is the path of a file that vanishes when it is its turn.
@@ -20,21 +22,35 @@ VANISHED = 24
 vanished: list[Path] = []
 
 
-def is_excluded(path: Path, patterns: Sequence[str]) -> bool:
-    """A pattern with ``/`` before it is the path below the source; any other is a name at any depth."""
-    return any(
-        fnmatch.fnmatch(f"/{path}", pattern) if pattern.startswith("/") else fnmatch.fnmatch(path.name, pattern)
-        for pattern in patterns
-    )
+Rules = Sequence[tuple[str, str]]
+"""``include`` or ``exclude``, and a pattern: the first that fits decides."""
 
 
-def copy(source: Path, target: Path, below: Path, patterns: Sequence[str]) -> None:
-    if is_excluded(below, patterns):
+def including(pattern: str) -> tuple[str, str]:
+    return "include", pattern
+
+
+def excluding(pattern: str) -> tuple[str, str]:
+    return "exclude", pattern
+
+
+def is_excluded(path: Path, is_folder: bool, rules: Rules) -> bool:
+    """A pattern with ``/`` before it is the path below the source, any other a name at any depth; one with ``/`` behind
+    it fits folders alone."""
+    for kind, pattern in rules:
+        name = f"/{path}" if pattern.startswith("/") else path.name
+        if (is_folder or not pattern.endswith("/")) and fnmatch.fnmatch(name, pattern.rstrip("/")):
+            return kind == "exclude"
+    return False
+
+
+def copy(source: Path, target: Path, below: Path, rules: Rules) -> None:
+    if is_excluded(below, source.is_dir(), rules):
         return
     if source.is_dir():
         target.mkdir(parents=True, exist_ok=True)
         for child in sorted(source.iterdir()):
-            copy(child, target / child.name, below / child.name, patterns)
+            copy(child, target / child.name, below / child.name, rules)
         return
     if str(source) == os.environ.get("RSYNC_VANISHES"):
         source.unlink(missing_ok=True)
@@ -57,7 +73,8 @@ if __name__ == "__main__":
     options = argparse.ArgumentParser(allow_abbrev=False)
     options.add_argument("-a", action="store_true", required=True)
     options.add_argument("--ignore-missing-args", action="store_true")
-    options.add_argument("--exclude", action="append", default=[])
+    options.add_argument("--include", action="append", dest="rules", default=[], type=including)
+    options.add_argument("--exclude", action="append", dest="rules", default=[], type=excluding)
     options.add_argument("paths", nargs="+")
     given = options.parse_args()
     *names, target = given.paths
@@ -65,8 +82,8 @@ if __name__ == "__main__":
         if is_content:
             Path(target).mkdir(exist_ok=True)
             for child in sorted(source.iterdir()):
-                copy(child, Path(target, child.name), Path(child.name), given.exclude)
+                copy(child, Path(target, child.name), Path(child.name), given.rules)
         else:
             Path(target).mkdir(exist_ok=True)
-            copy(source, Path(target, source.name), Path(source.name), given.exclude)
+            copy(source, Path(target, source.name), Path(source.name), given.rules)
     sys.exit(VANISHED if vanished else 0)

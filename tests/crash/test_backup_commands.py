@@ -53,7 +53,7 @@ def cluster(tmp_path: Path) -> Coordinator:
     """The root, and a broker with a location of its own; both hold replicas."""
     cluster = create_cluster(str(tmp_path / "root"))
     add_broker(cluster, str(tmp_path / "location"))
-    for topic in ("t", "u"):
+    for topic in ("t", ".tmp-u"):
         cluster.create_topic(topic, 1, 2)
     return cluster
 
