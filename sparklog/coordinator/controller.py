@@ -343,10 +343,10 @@ class Controller:
                 elections_found.append(search.find(topic, number))
             except SparklogError as error:
                 logger.warning("no unclean leader elected for %s-%d: %s", topic, number, error)
-        began = self._elapsed.now()
-        elections_found = self._still_needed(elections_found)
         if not elections_found:
             return []
+        began = self._elapsed.now()
+        elections_found = self._still_needed(elections_found)
         try:
             outcome = self.coordinator.submit(lambda state: self._decide_unclean(state, elections_found, began))
         except EligibleLeadersNotAvailableError as error:

@@ -188,8 +188,9 @@ class Coordinator:
             history = history if request.history is None else request.history
             request = msgspec.structs.replace(request, begun=(), history=history)
         missing = [new for new in request.new_topics if new.name not in self.state.topics]
-        for new in missing if self.ignores_case else ():
-            check_case(self.state, new.name)
+        for new in missing:
+            if self.ignores_case:
+                check_case(self.state, new.name)
         histories = [request.history, *(commit.history for commit in request.groups)]
         result = self.submit(partial(decide_append, request=request), histories=histories)
         for new in missing:

@@ -36,13 +36,14 @@ def verify_replicas(coordinator: Coordinator) -> None:
 
     Raises StorageError if the root does not answer.
     """
-    if coordinator.refresh().level < levels.OWNERS_SINCE:
+    state = coordinator.refresh()
+    if state.level < levels.OWNERS_SINCE:
         logger.warning(
             "stop `maintain` and `vacuum` of sparklog 0.2.0 wherever they run for another root of this cluster: they "
             "know no owners of locations, and delete files that %s needs",
             coordinator.store.root,
         )
-    wanted: Sequence[TopicPartition] = every_partition(coordinator.refresh())
+    wanted: Sequence[TopicPartition] = every_partition(state)
     unheld: list[TopicPartition] = []
     for _ in range(LOOKS):
         unseen: list[TopicPartition] = []

@@ -535,7 +535,9 @@ class GroupSession:
         """Return an automatic commit of changed positions, and of those that would expire. It leaves out topics that
         are deleted before it is decided, instead of failing: the other offsets would not be committed again."""
         changed, aging = self.changed_offsets(partitions), self._find_aging()
-        commit = self.prepare({at: offset for at, offset in self.positions().items() if at in aging} | changed)
+        if aging:
+            changed = {at: offset for at, offset in self.positions().items() if at in aging} | changed
+        commit = self.prepare(changed)
         return msgspec.structs.replace(commit, replaces=aging, leaves_out_deleted=True)
 
     def _find_aging(self) -> dict[TopicPartition, int | None]:

@@ -12,10 +12,10 @@ name files of changes that were not made. If several listings name a file, the o
 (``later_listings``): it is that of the commit with which the file left. A copy of a live file may be needed at any
 broker later, so those that no replica needs are left to ``surplus_replicas``. A history segment is deleted only when
 the topic's Delta table shows the log without it. Replaced files are kept while a file that replaced them is missing
-everywhere: they may be the last copy of its records; that is looked at again where brokers have changed since, or time
-has passed. If a file cannot be deleted now, because its broker is offline or
-does not answer, its table cannot be read, or its location is not this root's, the others are deleted, its listing is
-kept and the next sweep retries it. Every step may be repeated. Not for: files that no listing names (``vacuum``).
+everywhere: they may be the last copy of its records. That is checked again before a batch of deletions if brokers have
+changed since, or after ``LOOK_SECONDS``. If a file cannot be deleted now, because its broker is offline or does not
+answer, its table cannot be read, or its location is not this root's, the others are deleted, its listing is kept and
+the next sweep retries it. Every step may be repeated. Not for: files that no listing names (``vacuum``).
 """
 
 from __future__ import annotations

@@ -281,8 +281,8 @@ def _has_history(replacements: Iterable[PreparedReplacement]) -> bool:
 def _decide(state: State, planned: State, request: SegmentsRequest) -> Decision[SegmentsResult]:
     """Return the changes that are still valid.
 
-    A compaction is left out if its topic is no longer compacted, its rules have changed or ``log.cleaner.enable`` is
-    false; Kafka, too, then aborts a cleaning in progress.
+    A compaction is left out if its topic is no longer compacted, its rules have changed, or ``log.cleaner.enable`` is
+    false. Kafka also aborts a cleaning in progress in these cases.
     """
     enabled = ClusterConfig.resolve(state.configs).log_cleaner_enable
     left_out = [

@@ -5,8 +5,8 @@
 Kafka's ``LogManager.cleanupLogs``, which runs every ``log.retention.check.interval.ms``. For each topic: read the
 segment lists of its partitions, decide (``protocol.plan.retention``), store a listing of the files, and remove the
 segments of all its partitions with one commit, or with several where they are more than a listing holds
-(``limits.LISTED_FILES``). The files are deleted later (``gc.sweep``). No data file is
-touched, so a broker may be offline.
+(``limits.LISTED_FILES``). The files are deleted later (``gc.sweep``). No data file is touched, so a broker may be
+offline.
 
 Rules: what is decided on one state is committed only for partitions whose segments and topic limits have not changed
 since; the others are skipped, and the next run decides again. A crash leaves only a listing that no commit names.

@@ -76,7 +76,8 @@ def deletable(
     groups: Iterable[Group], partition: PartitionState, retention: Retention, now_ms: int, limit: int = sys.maxsize
 ) -> Deletable | None:
     """Return the segments to remove, or None. ``groups`` are the partition's, oldest first; no more are consumed than
-    needed. ``limit`` is how many files are enough; a segment that consists of more is removed nevertheless."""
+    needed. ``limit`` is how many files are enough; a segment that is due as a whole and consists of more is removed
+    nevertheless."""
     walk = _Walk(iter(groups), partition.high_watermark, limit)
     _take_below_log_start(walk, partition.log_start_offset)
     if retention.delete:
@@ -101,8 +102,13 @@ class _Walk:
         self.reasons: dict[str, int] = {}
 
     @property
+    def room(self) -> int:
+        """How many files may be taken; none or fewer once it is full."""
+        return self._limit - len(self.taken)
+
+    @property
     def is_full(self) -> bool:
-        return len(self.taken) >= self._limit
+        return self.room <= 0
 
     @property
     def candidate(self) -> Group | None:
@@ -130,7 +136,7 @@ def _take_below_log_start(walk: _Walk, log_start_offset: int) -> None:
         count = sum(segment.end_offset <= log_start_offset for segment in walk.oldest.segments)
         if not count:
             return
-        walk.take(count, LOG_START_OFFSET)
+        walk.take(min(count, walk.room), LOG_START_OFFSET)
 
 
 def _take_beyond_size(walk: _Walk, size_bytes: int, retention_bytes: int) -> None:

@@ -40,7 +40,7 @@ class Log:
             yield consumer
 
     def wait(self, consumer: Consumer, days: int) -> None:
-        """Poll for so many days, each of which ends with a pass of the maintenance."""
+        """Poll once a day for this many days, and expire offsets after each poll."""
         for _ in range(days):
             self.clock.advance(DAY)
             consumer.poll(0)

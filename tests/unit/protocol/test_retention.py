@@ -338,6 +338,14 @@ def _after(partition: PartitionState, deletion: Deletable | None) -> PartitionSt
 # -- the limit of files
 
 
+def test_a_limit_cuts_a_segment_that_the_log_start_offset_has_passed() -> None:
+    """It may consist of more small files than a listing holds."""
+    segments = [segment(number) for number in range(5)]
+    deletion = deletable([Group(segments)], partition_of(segments, 4 * RECORDS), BY_AGE, NOW, 3)
+    assert deletion is not None
+    assert (deleted(deletion), deletion.end_offset, deletion.more) == ([0, 1, 2], 3 * RECORDS, True)
+
+
 @given(
     ages=st.lists(st.sampled_from([0, 5000]), min_size=1, max_size=8),
     start=st.integers(0, 8),
