@@ -12,6 +12,7 @@ import pytest
 from sparklog.coordinator import begun_files, broker_stores, closed_root, ownership, take_over, unclean_election
 from sparklog.coordinator import coordinator as coordinating
 from sparklog.errors import ObjectNotFoundError, SparklogError
+from sparklog.log.checkpoints.usable_checkpoints import are_commits_replaced
 from sparklog.log.commits import cleanup
 from sparklog.log.commits.removal import delete_while
 from sparklog.maintenance import promotion
@@ -113,6 +114,10 @@ def a_removal_does_not_look_whether_the_root_was_restored(patch: Patch) -> None:
     patch.setattr(cleanup, "delete_while", lambda store, keys, holds: delete_while(store, keys, lambda: True))
 
 
+def a_clean_up_does_not_look_at_the_boundary(patch: Patch) -> None:
+    patch.setattr(cleanup, "_are_removable", lambda store, newest, last: are_commits_replaced(store, newest))
+
+
 # -- evidence of copies
 
 
@@ -176,6 +181,7 @@ BUGS: list[tuple[Callable[[Patch], None], str, tuple[str, ...], int]] = [
     (an_election_trusts_any_listing, "unclean", (DROPPED,), 85),
     (a_promotion_closes_a_root_that_took_over, "continue", (BRICKED, OTHER_HISTORY, LOST), 14),
     (a_removal_does_not_look_whether_the_root_was_restored, "restore", (COMMIT_GONE, BRICKED), 46),
+    (a_clean_up_does_not_look_at_the_boundary, "restore", (BRICKED,), 1040),
     (a_reused_id_inherits_evidence, "reuse", (UNREADABLE, LACKS), 26),
     (replacement_commits_nothing, "replace", (UNREADABLE, LACKS), 4),
     (a_move_does_not_look, "move", (UNREADABLE, LACKS), 11),
