@@ -336,7 +336,7 @@ def _find_orphans(check: Check, lists: Mapping[str, TopicSegments]) -> list[Find
     findings = list(read_listings(check.store, metadata.state, accounted))
     for broker, store in sorted(check.stores.items()):
         try:
-            is_root = not metadata.state.brokers[broker].url
+            is_root = store.root == check.store.root  # not by the state, which has no brokers if all commits are gone
             unaccounted_here = list(unaccounted(store, broker, accounted, metadata.state.removed_files, is_root))
             _check_place(check, broker)
             findings += unaccounted_here
