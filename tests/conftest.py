@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import signal
+import threading
 from collections.abc import Generator
 from contextlib import suppress
 
@@ -51,6 +52,20 @@ FOLDERS = {"tests/crash": "make test-crash", "tests/simulation": "make test-cras
 
 # folders of tests/ with the longest tests, whose faults are counted for the summary of a run
 LONGEST = ("crash", "simulation", "interrupts")
+
+
+@pytest.hookimpl(trylast=True)  # pytest sets a hook of its own
+def pytest_configure() -> None:
+    """Let a simulated crash end the background threads of its process: in the test that goes on, it is no failure."""
+    reported = threading.excepthook
+
+    def report(args: threading.ExceptHookArgs) -> None:
+        from sparklog.testing.faulty_store import SimulatedCrash  # here: coverage does not see what is imported before
+
+        if not issubclass(args.exc_type, SimulatedCrash):
+            reported(args)
+
+    threading.excepthook = report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -40,7 +40,7 @@ class BrokerListings:
         store = self._coordinator.brokers.store_of(self._state, broker)
         check_place(self._coordinator, broker, store, self._state)
         by_folder: dict[str, list[str]] = {}
-        for path in paths:
+        for path in sorted(paths):  # the same requests in each run
             by_folder.setdefault(path.rpartition("/")[0], []).append(path)
         pairs: Sizes = {}
         for folder, inside in by_folder.items():
