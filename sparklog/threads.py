@@ -1,4 +1,8 @@
-"""Starts threads, whatever interrupts the one that does.
+"""Starts threads, and wakes up those that wait, whatever interrupts the one that does.
+
+Rules: a wait with a time limit is one of a lock. ``SimpleQueue.get`` with a timeout, which is one call of C as well,
+never returns if its time is over before it begins to wait (Python 3.12 and older; with 1 µs one in about 1,000 does
+not), or as a signal arrives.
 
 Not for: what a client does when none can be started (``client.background_thread``), or a store (``store.threads``).
 """
@@ -7,6 +11,7 @@ from __future__ import annotations
 
 import _thread
 import threading
+from contextlib import suppress
 from queue import SimpleQueue
 
 
@@ -33,3 +38,32 @@ def start_thread(thread: threading.Thread) -> None:
     if error is not None:
         raise error
     return None
+
+
+class Wakeup:
+    """Wakes up one thread, once for each ``set`` or several: a signal without a queue. ``set`` waits for nothing.
+
+    Any signal's handler may interrupt the calls, and call them. ``release`` is ``set`` as one call of C, which raises
+    RuntimeError if it is set already: for who must not be interrupted between a change and it.
+    """
+
+    __slots__ = ("_acquire", "release")
+
+    def __init__(self) -> None:
+        lock = _thread.allocate_lock()
+        lock.acquire()
+        self._acquire, self.release = lock.acquire, lock.release
+
+    def set(self) -> None:
+        """End the current wait, or else the next one."""
+        with suppress(RuntimeError):
+            self.release()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until it is set, at most ``seconds`` (None: no limit); return whether it was, and clear it."""
+        return self._acquire(True, -1 if seconds is None else clamp_timeout(seconds))
+
+
+def clamp_timeout(seconds: float) -> float:
+    """Return the timeout within what a lock accepts: programs pass infinity for no limit."""
+    return min(max(seconds, 0.0), threading.TIMEOUT_MAX)

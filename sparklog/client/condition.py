@@ -18,15 +18,13 @@ Not for: time limits of calls (``deadlines``).
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from operator import methodcaller
-from queue import Empty, SimpleQueue
 from typing import Any
 
 from sparklog.clock import SystemClock
+from sparklog.threads import Wakeup
 
 _now = SystemClock().monotonic
 _release_whole = methodcaller("_release_save")
@@ -41,11 +39,11 @@ class Condition:
 
     def __init__(self, lock: Any = None) -> None:
         self.lock = lock
-        self._waiting: dict[SimpleQueue[None], None] = {}
+        self._waiting: dict[Wakeup, None] = {}
 
     def wait(self, seconds: float | None = None) -> None:
         """Wait until the next notification, at most ``seconds`` (None: no limit)."""
-        wakeup: SimpleQueue[None] = SimpleQueue()
+        wakeup = Wakeup()
         self._waiting[wakeup] = None
         try:
             self._sleep(wakeup, seconds)
@@ -57,7 +55,7 @@ class Condition:
         lock if the caller has it."""
         until = None if seconds is None else _now() + seconds
         while True:
-            wakeup: SimpleQueue[None] = SimpleQueue()
+            wakeup = Wakeup()
             self._waiting[wakeup] = None
             try:
                 if is_over():
@@ -72,12 +70,11 @@ class Condition:
     def notify_all(self) -> None:
         """End the waits that have begun."""
         for wakeup in list(self._waiting):
-            wakeup.put(None)
+            wakeup.set()
             self._waiting.pop(wakeup, None)
 
-    def _sleep(self, wakeup: SimpleQueue[None], seconds: float | None) -> None:
-        with suppress(Empty):
-            call_unlocked(self.lock, partial(wakeup.get, True, clamp_timeout(seconds)))
+    def _sleep(self, wakeup: Wakeup, seconds: float | None) -> None:
+        call_unlocked(self.lock, partial(wakeup.wait, seconds))
 
 
 class Flag:
@@ -106,8 +103,3 @@ def call_unlocked(lock: Any, call: Callable[[], Any]) -> Any:
     finally:
         for state in saved:
             lock._acquire_restore(state)
-
-
-def clamp_timeout(timeout: float | None) -> float | None:
-    """Return the timeout, at most the longest that a lock accepts: programs pass infinity for no limit."""
-    return None if timeout is None else min(timeout, threading.TIMEOUT_MAX)

@@ -11,12 +11,11 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
-from queue import Empty, SimpleQueue
 
 from sparklog.coordinator.coordinator import Coordinator
-from sparklog.threads import start_thread
+from sparklog.threads import Wakeup, start_thread
 
 logger = logging.getLogger(__name__)
 
@@ -37,15 +36,12 @@ def keep_reading(coordinator: Coordinator) -> Iterator[None]:
 def start_reading(coordinator: Coordinator) -> Callable[[], None]:
     """Read the log every ``SECONDS`` in a thread that nobody waits for; return what ends it. The thread also ends when
     nobody has that any more. If none can be started, the log is read as often as its owner does."""
-    ended: SimpleQueue[None] = SimpleQueue()  # no lock that an interrupt of ``end`` would leave held
-    end = partial(ended.put, None)
+    ended = Wakeup()
+    end = partial(ended.set)
     is_owned = weakref.ref(end)  # not after an interrupt in this function
 
     def is_over(seconds: float) -> bool:
-        with suppress(Empty):
-            ended.get(timeout=seconds)
-            return True
-        return is_owned() is None
+        return ended.wait(seconds) or is_owned() is None
 
     work = partial(read_until, coordinator, is_over)
     try:

@@ -57,6 +57,7 @@ from tests.soak.worker import (
     ROOT,
     SECOND,
     SHORT,
+    SHOW,
     SIGNALS,
     TOPICS,
 )
@@ -187,11 +188,21 @@ class Soak:
         until = time.monotonic() + max(LONGEST_CALM_SECONDS, seconds / 3)
         while True:
             unfinished = self.find_unstable_groups() or self.find_out_of_sync() or self.find_missing_work(seconds)
-            if not unfinished or time.monotonic() > until:
-                return unfinished
+            if not unfinished:
+                return []
+            if time.monotonic() > until:
+                return [*unfinished, *self.show_consumers()]
             time.sleep(1.0)
             self.supervise()
             self.follow()
+
+    def show_consumers(self) -> list[str]:
+        """Return what the threads of the consumers do, and what they logged before."""
+        shown = {name: self.processes[name] for name, role in ROLES.items() if role in ("member", "copier")}
+        for process in shown.values():
+            process.send_signal(SHOW)
+        time.sleep(5.0)
+        return [f"{name}: {(self.folder / f'{name}.stderr').read_text()[-20_000:]}" for name in shown]
 
     def find_missing_work(self, seconds: float) -> list[str]:
         """Return what was done less often than required: a run in which nothing happens would be clean, too."""

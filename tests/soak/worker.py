@@ -9,6 +9,7 @@ drawn from the seed. Roles: producer, transactional, member, copier, maintainer.
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import random
@@ -102,6 +103,12 @@ CALM = "calm"
 
 SESSION_TIMEOUT_MS = 6_000
 READERS, COPIERS = "readers", "copiers"
+SHOW = signal.SIGUSR1
+"""Makes a worker print what each of its threads does to its standard error."""
+
+LINE = "%(asctime)s %(threadName)s %(levelname)s %(name)s: %(message)s"
+"""Format of what a worker logs."""
+
 FORGET_CALLS = 20_000
 """Recorded storage calls are dropped above this number: a run of half an hour makes millions."""
 
@@ -209,7 +216,7 @@ def record_signals() -> Callable[[], bytes]:
 def main(role: str, name: str, folder: str, seed: str) -> None:
     from tests.soak import maintainer, roles
 
-    logging.basicConfig(level=logging.ERROR)
+    logging.basicConfig(level=logging.ERROR if role == "maintainer" else logging.WARNING, format=LINE)
     work: dict[str, Callable[[Worker], None]] = {
         "producer": roles.produce,
         "transactional": roles.transact,
@@ -217,6 +224,7 @@ def main(role: str, name: str, folder: str, seed: str) -> None:
         "copier": roles.copy,
         "maintainer": maintainer.maintain,
     }
+    faulthandler.register(SHOW)
     signals = record_signals()
     worker = Worker(name, Path(folder), int(seed))
     try:

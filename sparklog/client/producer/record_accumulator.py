@@ -21,19 +21,18 @@ import math
 import threading
 from array import array
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
 
 import pyarrow as pa
 
 from sparklog import limits
-from sparklog.client.condition import Condition, clamp_timeout
+from sparklog.client.condition import Condition
 from sparklog.client.producer.config import ProducerConfig
 from sparklog.client.producer.futures import FutureRecordMetadata, RecordBatchResult, call_all
 from sparklog.clock import Clock
 from sparklog.errors import KafkaTimeoutError, MessageSizeTooLargeError
 from sparklog.records.record_checks import Headers
+from sparklog.threads import Wakeup
 from sparklog.types import TopicPartition
 
 RECORD_OVERHEAD_BYTES = 100
@@ -134,8 +133,8 @@ class Accumulator:
         self.lock = threading.RLock()
         self.changed = Condition(self.lock)
         """Notified when batches are resolved or memory is freed."""
-        self._wakeups: SimpleQueue[None] = SimpleQueue()
-        """What the sender waits for. To put one is one call of C: no interrupt comes between a change and it."""
+        self._wakeup = Wakeup()
+        """What the sender waits for."""
         self._overdue = Condition(self.lock)
         self.refusal: Callable[[], Exception] | None = None
         self.make_room: Callable[[], None] | None = None
@@ -236,12 +235,15 @@ class Accumulator:
         batch.columns = columns
         if columns is not None:
             batch.open, batch.size, batch.rows = None, columns.nbytes, columns.num_rows
-        queue.batches += [batch]  # from here on without a call
-        self._filled[queue] = None
-        self.used += batch.size
-        self.unfinished |= {batch}
-        queue.open = batch if columns is None else None  # the records after columns begin another batch
-        self._wakeups.put(None)
+        try:
+            queue.batches += [batch]  # from here on without a call but the last: no interrupt comes in between
+            self._filled[queue] = None
+            self.used += batch.size
+            self.unfinished |= {batch}
+            queue.open = batch if columns is None else None  # the records after columns begin another batch
+            self._wakeup.release()
+        except RuntimeError:  # the sender has not begun to wait
+            pass
         return batch
 
     def _fill(self, queue: PartitionQueue, batch: PendingBatch) -> None:
@@ -250,7 +252,7 @@ class Accumulator:
         if batch.size >= limits.TARGET_BATCH_BYTES and queue.open is batch:
             queue.open = None
         batch.next_step = limits.TARGET_BATCH_BYTES
-        self._wakeups.put(None)
+        self._wakeup.set()
 
     def _wait_for_room(self, queue: PartitionQueue, size: int) -> bool:
         """Wait until ``size`` bytes are free. Return False if the caller has to make room, without the lock that it
@@ -268,7 +270,7 @@ class Accumulator:
         call = object()
         self._waiting |= {call}
         try:
-            self._wakeups.put(None)
+            self._wakeup.set()
             while self.used + size > self._limit:
                 self._block_until(deadline, queue, size)
                 if self.refusal is not None:
@@ -313,17 +315,10 @@ class Accumulator:
                 left = until - self._clock.monotonic()
                 if left <= 0:
                     return []
-            self._wait_for_wakeup(min(due_in, left))
-
-    def _wait_for_wakeup(self, seconds: float) -> None:
-        with suppress(Empty):
-            self._wakeups.get(True, clamp_timeout(seconds))
-            while True:
-                self._wakeups.get_nowait()
+            self._wakeup.wait(min(due_in, left))
 
     def take(self) -> Drained:
         """Take all batches, due or not."""
-        self._wait_for_wakeup(0)  # where no sender takes them
         with self.lock:
             return self._take()
 
@@ -439,7 +434,7 @@ class Accumulator:
             call = object()
             self._flushing |= {call}
             try:
-                self._wakeups.put(None)
+                self._wakeup.set()
                 done = self.changed.wait_for(lambda: all(batch.done for batch in batches), timeout)
             finally:
                 self._flushing -= {call}
@@ -456,14 +451,14 @@ class Accumulator:
             if not self._closing:
                 self.refusal = refusal
             self._closing = True
-            self._wakeups.put(None)
+            self._wakeup.set()
             self.changed.notify_all()
 
     def force_close(self) -> list[PendingBatch]:
         """Make the sender end now; return the unresolved batches, for the caller to fail."""
         with self.lock:
             self._forced = self._ended = True
-            self._wakeups.put(None)
+            self._wakeup.set()
             self._overdue.notify_all()
             return list(self.unfinished)
 

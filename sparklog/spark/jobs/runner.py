@@ -35,6 +35,7 @@ from sparklog.errors import SparklogError, StorageError
 from sparklog.ids import Ids, RandomIds
 from sparklog.spark.own_session import is_connect
 from sparklog.spark.picklable import Picklable
+from sparklog.threads import Wakeup
 
 logger = logging.getLogger(__name__)
 
@@ -128,8 +129,9 @@ class _Job:
         self._group = group
         self._count = len(payloads)
         self._arrived: SimpleQueue[Outcome | BaseException | None] = SimpleQueue()
+        self._arrival = Wakeup()
         arrivals = Arrivals()
-        arrivals.queue = self._arrived
+        arrivals.report = self._report
         self._reports = self._context.accumulator([], arrivals)
         task = Task(code, self._reports, max_failures(self._context.master, self._context.getConf()))
         numbered = list(enumerate(payloads))
@@ -147,7 +149,11 @@ class _Job:
             self._rdd.foreachPartition(task)
         except BaseException as raised:
             error = raised
-        self._arrived.put(error)
+        self._report(error)
+
+    def _report(self, arrived: Outcome | BaseException | None) -> None:
+        self._arrived.put(arrived)
+        self._arrival.set()
 
     def outcomes(self, check: Callable[[], None]) -> Iterator[Outcome]:
         """Yield each task's outcome once. Raises SparklogError if the job as a whole failed."""
@@ -168,9 +174,9 @@ class _Job:
         while True:
             check()
             try:
-                return self._arrived.get(timeout=CHECK_SECONDS)
+                return self._arrived.get_nowait()
             except Empty:
-                continue
+                self._arrival.wait(CHECK_SECONDS)
 
     def close(self) -> None:
         """Cancel running tasks, and forget the job."""
@@ -181,19 +187,19 @@ class _Job:
 
 
 class Arrivals(Picklable, AccumulatorParam[list[Outcome]]):
-    """Merges outcomes for Spark: on the driver each is put into ``queue``, on executors they form a list."""
+    """Merges outcomes for Spark: on the driver ``report`` is called with each, on executors they form a list."""
 
-    left_out = ("queue",)
-    queue: SimpleQueue[Outcome | BaseException | None] | None = None
+    left_out = ("report",)
+    report: Callable[[Outcome], None] | None = None
 
     def zero(self, value: list[Outcome]) -> list[Outcome]:
         return []
 
     def addInPlace(self, value1: list[Outcome], value2: list[Outcome]) -> list[Outcome]:
-        if self.queue is None:
+        if self.report is None:
             return [*value1, *value2]
         for outcome in value2:
-            self.queue.put(Outcome(*outcome))
+            self.report(Outcome(*outcome))
         return []
 
 

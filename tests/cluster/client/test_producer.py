@@ -39,6 +39,7 @@ from sparklog.protocol.decide.topics import alter_configs, create_partitions
 from sparklog.protocol.plan.partitioner import partition_for_key
 from sparklog.protocol.state import State
 from sparklog.store.memory import MemoryStore
+from sparklog.threads import Wakeup
 from sparklog.types import TopicPartition
 
 WAIT = 30
@@ -565,9 +566,9 @@ def test_the_thread_of_an_unreferenced_producer_ends(cluster: Coordinator) -> No
 def test_a_producer_may_be_garbage_collected_in_a_thread_that_holds_its_lock(
     cluster: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def collect(timeout: float | None) -> float | None:  # called by ``future.get()`` with the lock
+    def collect() -> Wakeup:  # called by ``future.get()`` with the lock
         gc.collect()
-        return timeout
+        return Wakeup()
 
     producer = Producer(cluster=cluster, linger_ms=LONG_MS)
     future = producer.send("t", b"v")
@@ -575,7 +576,7 @@ def test_a_producer_may_be_garbage_collected_in_a_thread_that_holds_its_lock(
     cycle: list[object] = [producer]
     cycle.append(cycle)
     del producer, cycle
-    monkeypatch.setattr(condition, "clamp_timeout", collect)
+    monkeypatch.setattr(condition, "Wakeup", collect)
     with lock:
         assert future.get(WAIT).offset == 0
 
