@@ -8,6 +8,7 @@ import gc
 import random
 import signal
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -395,7 +396,10 @@ def test_a_dropped_transactional_producer_with_callbacks_is_collected() -> None:
     thread = next(each for each in threading.enumerate() if each.name == "sparklog-transactions")
     collected = weakref.ref(producer)
     del producer, steps
-    gc.collect()
+    until = time.monotonic() + WAIT
+    while collected() is not None and time.monotonic() < until:  # its thread may not be done with the callback yet
+        gc.collect()
+        time.sleep(0.01)
     assert collected() is None
     thread.join(WAIT)
     assert not thread.is_alive()
