@@ -12,7 +12,7 @@ from __future__ import annotations
 import _thread
 import threading
 from contextlib import suppress
-from queue import SimpleQueue
+from queue import SimpleQueue  # noqa: TID251 - without a timeout
 
 
 def start_thread(thread: threading.Thread) -> None:

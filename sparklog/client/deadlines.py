@@ -14,7 +14,7 @@ import math
 import threading
 from collections.abc import Callable
 from functools import partial
-from queue import SimpleQueue
+from queue import SimpleQueue  # noqa: TID251 - without a timeout
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from sparklog.client.background_thread import BackgroundThread

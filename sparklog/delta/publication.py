@@ -204,8 +204,12 @@ def split(publication: Publication, max_bytes: int) -> Iterator[Part]:
 
     What a partition loses and gains stays in one part, unless it loses nothing; then it gains its files in the order of
     their offsets. So no part shows a record twice or hides one that the table showed. The files of a topic that was
-    deleted all leave in the first part, so that none is taken for one of the new topic later.
+    deleted leave before the table gets the metadata of another one, so that none is taken for one of that.
     """
+    if publication.is_another_topic:
+        *earlier, last = _cut(publication.removes, max_bytes)
+        yield from (Part(Publication(None, False, removes, []), False) for removes in earlier)
+        publication = publication._replace(removes=last)
     first = publication._replace(removes=[], adds=[])
     part, size = first, 0
     for removes, adds in _units(publication):
@@ -216,6 +220,20 @@ def split(publication: Publication, max_bytes: int) -> Iterator[Part]:
         part = part._replace(removes=[*part.removes, *removes], adds=[*part.adds, *adds])
         size += needed
     yield Part(part, True)
+
+
+def _cut(removes: Iterable[Remove], max_bytes: int) -> list[list[Remove]]:
+    """Return the removals in lists of about ``max_bytes`` or less, at least one."""
+    lists: list[list[Remove]] = [[]]
+    size = 0
+    for remove in removes:
+        needed = _size_of(remove)
+        if lists[-1] and size + needed > max_bytes:
+            lists.append([])
+            size = 0
+        lists[-1].append(remove)
+        size += needed
+    return lists
 
 
 def _units(publication: Publication) -> Iterator[tuple[Sequence[Remove], Sequence[Add]]]:

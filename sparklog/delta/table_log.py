@@ -113,13 +113,12 @@ class TableLog:
         data = actions.encode_commit(lines)
         version = self._snapshot.version + 1
         if len(data) > MAX_TABLE_FILE_BYTES:
-            raise RecordListTooLargeError(
-                f"a commit of {self._store.root}/{self._folder} would have {len(data)} bytes, over the limit of "
-                f"{MAX_TABLE_FILE_BYTES}",
-                path=f"{self._store.root}/{self._folder}",
-            )
-        if create_object(self._store, self._key(version), data, MAX_TABLE_FILE_BYTES) != data:
-            return False
+            raise self._too_large(len(data))
+        try:
+            if create_object(self._store, self._key(version), data, MAX_TABLE_FILE_BYTES) != data:
+                return False
+        except RecordListTooLargeError as error:
+            raise self._too_large(len(data)) from error
         self._snapshot = actions.apply(self._snapshot, version, lines)
         self._newest, self._own = None, data
         return True
@@ -172,6 +171,15 @@ class TableLog:
             except (ValueError, TypeError, KeyError, OSError, pa.ArrowException, msgspec.MsgspecError) as error:
                 raise self._damaged(key, error) from error
         return snapshot
+
+    def _too_large(self, size: int) -> RecordListTooLargeError:
+        path = f"{self._store.root}/{self._folder}"
+        return RecordListTooLargeError(
+            f"a commit of {path} would have {size:,} bytes, more than this storage creates in one request: it changes "
+            "too many files of a partition together, as after an OPTIMIZE by others; delete the folder, and the table "
+            "is published again, in several commits",
+            path=path,
+        )
 
     def _damaged(self, key: str, error: Exception) -> CorruptMetadataError:
         path = f"{self._store.root}/{key}"

@@ -244,6 +244,9 @@ class Store(Protocol):
     root: str
     """Path or URL that keys are relative to, without trailing slash and without credentials."""
 
+    largest_create_bytes: int = MAX_COMMIT_BYTES
+    """The largest body of ``put_if_absent``."""
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.root!r})"  # options may hold credentials
 
@@ -295,8 +298,8 @@ class Store(Protocol):
     def put_if_absent(self, key: str, data: BytesLike) -> None:
         """Create the object unless it exists; see this module's rules for the outcomes.
 
-        The body has 1 byte to ``MAX_COMMIT_BYTES``: an S3 server lets an empty body overwrite, and a large one would
-        become a multipart upload, where not every server checks the condition.
+        The body has 1 byte to ``largest_create_bytes``: an S3 server lets an empty body overwrite, and some clients
+        send a large one in parts, where not every server checks the condition.
         """
 
     def delete(self, key: str) -> None:
@@ -402,17 +405,17 @@ def validate_prefix(prefix: str) -> str:
     return prefix
 
 
-def check_create(key: str, size: int) -> None:
+def check_create(key: str, size: int, largest: int) -> None:
     """Refuse a key or a body that ``put_if_absent`` must not send.
 
-    Raises ``InvalidRequestError`` for an empty body, ``RecordListTooLargeError`` over ``MAX_COMMIT_BYTES``.
+    Raises ``InvalidRequestError`` for an empty body, ``RecordListTooLargeError`` over the ``largest``.
     """
     validate_key(key)
     if size == 0:
         raise InvalidRequestError(f"put_if_absent of {key} with an empty body: some storages would overwrite", path=key)
-    if size > MAX_COMMIT_BYTES:
+    if size > largest:
         raise RecordListTooLargeError(
-            f"put_if_absent of {key} with {size} bytes, over the limit of {MAX_COMMIT_BYTES}: split it", path=key
+            f"put_if_absent of {key} with {size} bytes, over the limit of {largest}: split it", path=key
         )
 
 

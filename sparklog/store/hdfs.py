@@ -39,6 +39,7 @@ from sparklog.errors import (
     UnsupportedStoreError,
 )
 from sparklog.ids import Ids, RandomIds
+from sparklog.limits import MAX_CREATE_BYTES
 from sparklog.store import threads
 from sparklog.store.base import (
     TEMPORARY_PREFIX,
@@ -87,6 +88,8 @@ _first_user: int | None = None
 class HdfsStore(Store):
     """A folder in HDFS. Thread-safe, picklable (with its options). Unusable in forks of a process that used HDFS."""
 
+    largest_create_bytes = MAX_CREATE_BYTES
+
     def __init__(self, url: str, options: Mapping[str, object], ids: Ids | None = None) -> None:
         """``url`` names the NameNode or a name service of the Hadoop configuration (found through HADOOP_CONF_DIR);
         ``options`` are settings as in hdfs-site.xml and override it."""
@@ -126,7 +129,7 @@ class HdfsStore(Store):
 
     def put_if_absent(self, key: str, data: BytesLike) -> None:
         view = memoryview(data)
-        check_create(key, view.nbytes)
+        check_create(key, view.nbytes, self.largest_create_bytes)
         file: HdfsOutputFile | None = None
         try:
             file = HdfsOutputFile(self, key, overwrite=False)

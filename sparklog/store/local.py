@@ -44,7 +44,7 @@ from sparklog.errors import (
     UnsupportedStoreError,
 )
 from sparklog.ids import Ids, RandomIds
-from sparklog.limits import MAX_CLUSTER_FILE_BYTES
+from sparklog.limits import MAX_CLUSTER_FILE_BYTES, MAX_CREATE_BYTES
 from sparklog.store.base import (
     LOCK_NAME,
     TEMPORARY_PREFIX,
@@ -83,6 +83,7 @@ class LocalStore(Store):
     """A folder as a store. Thread-safe, picklable, and without state that a fork could break."""
 
     is_local = True
+    largest_create_bytes = MAX_CREATE_BYTES
 
     def __init__(
         self,
@@ -149,7 +150,7 @@ class LocalStore(Store):
 
     def put_if_absent(self, key: str, data: BytesLike) -> None:
         view = memoryview(data)
-        check_create(key, view.nbytes)
+        check_create(key, view.nbytes, self.largest_create_bytes)
         path = self._base + key
         try:
             temporary = self._write_temporary(path, view)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from sparklog.clock import Clock, SystemClock
 from sparklog.errors import ObjectExistsError, ObjectNotFoundError
+from sparklog.limits import MAX_CREATE_BYTES
 from sparklog.store.base import (
     BufferFile,
     BytesLike,
@@ -53,6 +54,7 @@ class MemoryStore(Store):
     """A named space of objects. Thread-safe; picklable within its process."""
 
     parallel_requests = 1
+    largest_create_bytes = MAX_CREATE_BYTES
     is_private = True
     has_own_clock = False
 
@@ -85,7 +87,7 @@ class MemoryStore(Store):
 
     def put_if_absent(self, key: str, data: BytesLike) -> None:
         body = bytes(data)
-        check_create(key, len(body))
+        check_create(key, len(body), self.largest_create_bytes)
         name = self._folder + key
         with self.space.lock.held:
             if name in self.space.objects:

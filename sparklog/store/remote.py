@@ -102,7 +102,7 @@ class FsspecStore(Store):
 
     def put_if_absent(self, key: str, data: BytesLike) -> None:
         body = as_bytes(data)
-        check_create(key, len(body))
+        check_create(key, len(body), self.largest_create_bytes)
         client, path = self._client_for_create(key)
         try:
             client.pipe_file(path, body, mode="create")

@@ -42,6 +42,7 @@ from sparklog.errors import (
     StorageUnavailableError,
     UnsupportedStoreError,
 )
+from sparklog.limits import MAX_CREATE_BYTES
 from sparklog.retry import is_a, retry
 from sparklog.store.base import BytesLike, ObjectInfo, StreamedFile, check_create, is_hidden, not_written, validate_key
 from sparklog.store.remote import FsspecStore, as_bytes, cause_of, error_code
@@ -80,6 +81,8 @@ _NOT_SENT = frozenset({"NoCredentialsError", "ParamValidationError"})
 class S3Store(FsspecStore):
     """A folder of a bucket. Thread-safe, picklable (with its options), usable after a fork."""
 
+    largest_create_bytes = MAX_CREATE_BYTES
+
     def __init__(self, url: str, options: Mapping[str, object], clock: Clock | None = None) -> None:
         super().__init__(url, options)
         self._bucket, _, folder = self._url.removeprefix("s3://").partition("/")
@@ -110,7 +113,7 @@ class S3Store(FsspecStore):
 
     def put_if_absent(self, key: str, data: BytesLike) -> None:
         body = as_bytes(data)
-        check_create(key, len(body))
+        check_create(key, len(body), self.largest_create_bytes)
         client, _ = self._client_for_create(key)
         for number, pause in enumerate((*CONFLICT_PAUSES_SECONDS, None)):
             try:

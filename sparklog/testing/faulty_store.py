@@ -152,6 +152,7 @@ class FaultyStore(Store):
         self._plan = {fault.step: _known(fault.kind) for fault in faults}
         self._set_rates(rates or {})
         self._seed = seed
+        self.largest_create_bytes = store.largest_create_bytes
         self._random = random.Random(seed)
         self.before = before
         self._listing_lag = listing_lag

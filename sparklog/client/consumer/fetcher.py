@@ -1,9 +1,9 @@
 """Reads ahead for a consumer: one background thread fills a bounded buffer and checks for new commits.
 
 The consumer sets the offset from which each partition is read. The thread reads stored batches from there, one per
-partition in turn, until ``max_partition_fetch_bytes`` of a partition or ``fetch_max_bytes`` in all are buffered. When
-nothing is left to read it checks for the next commit, after ``tail_backoff`` at first; the interval grows up to
-``tail_backoff_max`` while no commit appears. A check is one request (does the next commit exist?). Every
+partition in turn, until ``max_partition_fetch_bytes`` of a partition or ``fetch_max_bytes`` of all but paused ones are
+buffered. When nothing is left to read it checks for the next commit, after ``tail_backoff`` at first; the interval
+grows up to ``tail_backoff_max`` while no commit appears. A check is one request (does the next commit exist?). Every
 ``FULL_CHECK_EVERY``-th check reads the whole tail of the log, since that commit may have been removed behind the
 boundary after a checkpoint. While there is something to read it checks every ``BUSY_CHECK_SECONDS``: a backlog may take
 longer to read than commits are kept, and a group may rebalance meanwhile. A check that takes long is made less often.
@@ -284,7 +284,7 @@ class ReadAhead:
         """
 
         def is_over() -> object:
-            caught_up = self._exhausted or self.buffered_bytes >= self._config.fetch_max_bytes
+            caught_up = self._exhausted or self._is_full()
             ended = self._woken or self._failure or self._closed or self._count_rows(rows) >= rows
             return ended or (caught_up and not self._check_requested)
 
@@ -464,7 +464,7 @@ class ReadAhead:
 
     def _next_stream(self) -> Stream | None:
         """Return the stream to read next. Every stream with room gets a turn, those with the least buffered first."""
-        if self._exhausted or self.buffered_bytes >= self._config.fetch_max_bytes:
+        if self._exhausted or self._is_full():
             return None
         while self._turns:
             stream = self._turns[0]
@@ -477,6 +477,13 @@ class ReadAhead:
         if self._exhausted:
             self._changed.notify_all()  # ``gather`` has everything there is
         return self._turns[0] if wanting else None
+
+    def _is_full(self) -> bool:
+        """Return whether enough is buffered. What paused partitions have does not count: nobody takes it."""
+        if self.buffered_bytes < self._config.fetch_max_bytes:
+            return False
+        paused = sum(stream.size for stream in list(self.streams.values()) if stream.paused)
+        return self.buffered_bytes - paused >= self._config.fetch_max_bytes
 
     def _wants_more(self, stream: Stream) -> bool:
         if stream.paused or stream.error is not None or stream.size >= self._config.max_partition_fetch_bytes:

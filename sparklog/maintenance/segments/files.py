@@ -55,7 +55,8 @@ MAX_GATHERED_BYTES = 64 * limits.TARGET_BATCH_BYTES
 
 
 MAX_TYPED_BYTES = 64 * 1024 * 1024
-"""Size in bytes that gathered records with typed columns can have at most, however little the bytes of their values."""
+"""Size in bytes that gathered records with typed columns can have at most, however little the bytes of their values, in
+a file of the usual number of row groups."""
 
 
 class ReplicaStores(NamedTuple):
@@ -286,7 +287,7 @@ class SegmentOutput:
             for name, part in ((schema.KEY, layout.schema.key), (schema.VALUE, layout.schema.value))
             if part.format != UNTYPED
         ]
-        self._most_bytes = MAX_TYPED_BYTES if columns else limits.MAX_BATCH_BYTES // 2
+        self._most_bytes = self._find_most_bytes()
         self._thread = ThreadPoolExecutor(1, "sparklog-encode")
         self._encoding: Future[None] | None = None
         self._is_last = False
@@ -393,6 +394,7 @@ class SegmentOutput:
             self._write_typed(self._typed, batch, producer)
         length = self._writer.bytes_written - before
         self._target = max(self._least_bytes(), min(self._interval * size // max(length, 1), MAX_GATHERED_BYTES))
+        self._most_bytes = self._find_most_bytes()
 
     def _write_typed(self, reader: TypedRecordReader, batch: pa.RecordBatch, producer: BatchProducer) -> None:
         """Write a batch with its typed columns; in halves if they take more than was estimated, which can happen since
@@ -431,8 +433,16 @@ class SegmentOutput:
         limited, and records that compress well make many of them."""
         if not self._layout.history:
             return limits.TARGET_BATCH_BYTES
-        doublings = self._written // (limits.MAX_ROW_GROUPS_PER_FILE // 8)
-        return min(limits.TARGET_ROW_GROUP_BYTES << doublings, limits.MAX_BATCH_BYTES // 4)
+        return min(limits.TARGET_ROW_GROUP_BYTES << self._doublings, limits.MAX_BATCH_BYTES // 4)
+
+    def _find_most_bytes(self) -> int:
+        """Return how many bytes are gathered at most; with typed columns, too, ever more."""
+        largest = limits.MAX_BATCH_BYTES // 2
+        return largest if self._typed is None else min(MAX_TYPED_BYTES << self._doublings, largest)
+
+    @property
+    def _doublings(self) -> int:
+        return self._written // (limits.MAX_ROW_GROUPS_PER_FILE // 8)
 
 
 def _count_unfit(columns: Mapping[str, pa.Array]) -> int:

@@ -21,8 +21,8 @@ import pickle
 import re
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -128,7 +128,7 @@ class _Job:
         self._description = description
         self._group = group
         self._count = len(payloads)
-        self._arrived: SimpleQueue[Outcome | BaseException | None] = SimpleQueue()
+        self._arrived: deque[Outcome | BaseException | None] = deque()
         self._arrival = Wakeup()
         arrivals = Arrivals()
         arrivals.report = self._report
@@ -152,7 +152,7 @@ class _Job:
         self._report(error)
 
     def _report(self, arrived: Outcome | BaseException | None) -> None:
-        self._arrived.put(arrived)
+        self._arrived.append(arrived)
         self._arrival.set()
 
     def outcomes(self, check: Callable[[], None]) -> Iterator[Outcome]:
@@ -173,10 +173,9 @@ class _Job:
     def _next(self, check: Callable[[], None]) -> Outcome | BaseException | None:
         while True:
             check()
-            try:
-                return self._arrived.get_nowait()
-            except Empty:
-                self._arrival.wait(CHECK_SECONDS)
+            if self._arrived:
+                return self._arrived.popleft()
+            self._arrival.wait(CHECK_SECONDS)
 
     def close(self) -> None:
         """Cancel running tasks, and forget the job."""

@@ -101,6 +101,24 @@ def test_paused_and_forgotten_partitions_are_not_handed_out(cluster: Cluster) ->
         assert ahead.buffered_bytes == 0
 
 
+def test_paused_partitions_do_not_take_the_room_of_the_others(cluster: Cluster) -> None:
+    for partition in (0, 1):
+        for _ in range(10):
+            cluster.write(partition, b"x" * 1000)
+    with reading(cluster, max_partition_fetch_bytes=5000, fetch_max_bytes=5000) as ahead:
+        ahead.read_from(at(0), 0)
+        ahead.start()
+        until(lambda: ahead.buffered_bytes >= 5000)
+        ahead.pause(at(0), True)
+        ahead.read_from(at(1), 0)
+        taken: list[int] = []
+        until(
+            lambda: len(taken) == 10, lambda: taken.extend(chunk.stream.topic_partition[1] for chunk in ahead.take(1))
+        )
+        assert set(taken) == {1}
+        assert len(ahead.streams[at(0)].chunks) >= 5, "what a paused partition has stays buffered"
+
+
 def test_an_offset_out_of_range_is_raised_and_other_partitions_continue(cluster: Cluster) -> None:
     cluster.write(1, b"a")
     with reading(cluster) as ahead:

@@ -22,6 +22,7 @@ from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.fsck.repair import repair_cluster
 from sparklog.maintenance.gc.vacuum import vacuum
 from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.segments import files
 from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.roll import roll
 from sparklog.protocol.decide.topics import alter_configs
@@ -194,6 +195,19 @@ def test_a_segment_of_more_row_groups_than_a_file_may_have_gets_larger_ones(monk
     monkeypatch.setattr(limits, "MAX_ROW_GROUPS_PER_FILE", 16)
     monkeypatch.setattr(parquet_writer, "MAX_ROW_GROUPS_PER_FILE", 16)
     coordinator = cluster_with(*[[Written(value=b"x" * 500, minute=1)] * 2 for _ in range(60)])
+    before = read(coordinator)
+    (segment,) = roll_to_history(coordinator)
+    assert 8 < segment.batches <= 16
+    assert read(coordinator)[:-1] == before
+
+
+def test_so_does_one_with_typed_columns_that_take_more_than_the_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAX_TYPED_BYTES", 2000)
+    monkeypatch.setattr(limits, "MAX_ROW_GROUPS_PER_FILE", 16)
+    monkeypatch.setattr(parquet_writer, "MAX_ROW_GROUPS_PER_FILE", 16)
+    schema = ", ".join(f"f{number} bigint" for number in range(20))
+    rows = [[Written(value=b'{"f%d":1}' % (number % 20), minute=1)] * 10 for number in range(60)]
+    coordinator = cluster_with(*rows, **{"value.format": "json", "value.schema": schema})
     before = read(coordinator)
     (segment,) = roll_to_history(coordinator)
     assert 8 < segment.batches <= 16

@@ -198,19 +198,21 @@ def test_records_before_those_that_the_table_has_are_new() -> None:
     assert [add.data_change for add in publication.adds] == [True]
 
 
-@pytest.mark.parametrize("killed_after", [1, 2, 3])
+@pytest.mark.parametrize("killed_after", range(1, 6))
 def test_records_of_a_topic_that_was_created_again_are_new_also_after_a_publication_in_parts_was_killed(
     killed_after: int,
 ) -> None:
     before = published(*(segment(0, 100, number) for number in range(3)))
     again = table(*(segment(0, 10, number, "new") for number in range(3)), version=9, topic_id="id-2")
     commits = split_lines(plan_publication(before, again), again, 1)
-    assert len(commits) == 4
+    assert len(commits) == 6
     snapshot = before
     for lines in commits[:killed_after]:
         snapshot = change(snapshot, lines)
+        assert snapshot.metadata is not None
+        assert snapshot.metadata.id == ("id-2" if not snapshot.files.keys() & before.files.keys() else "id-1")
     rest = plan_publication(snapshot, again).adds
-    assert [add.data_change for add in rest] == [True] * (4 - killed_after)
+    assert [add.data_change for add in rest] == [True] * min(3, 6 - killed_after)
 
 
 def test_a_deletion_vector_is_undone() -> None:
