@@ -1,7 +1,8 @@
 """Read from a streaming query's checkpoint the offsets at which a micro-batch begins and ends.
 
 Spark writes ``<checkpoint>/offsets/<batch>`` before it runs a batch: a line ``v1``, a line of metadata, and a line for
-each source, with the offsets at which the batch ends.
+each source, with the offsets at which the batch ends. After ``v2``, which Spark 4.2 writes for named sources, these
+begin with a name and a colon, in any order.
 
 Rules: read only; the ids in a line identify its source, and lines of other sources are skipped.
 Not for: starting a query from a checkpoint, which Spark does.
@@ -99,7 +100,7 @@ def batch_sources(checkpoint: str, storage_options: Mapping[str, object], batch_
 
 
 def _source_lines(store: Store, batch_id: int) -> list[str]:
-    return _read_offsets(store, batch_id).splitlines()[2:]
+    return split_sources(_read_offsets(store, batch_id))
 
 
 def _digest(lines: Iterable[str]) -> str:
@@ -134,10 +135,16 @@ def _storage_of(root: str) -> str:
     return f"{url.scheme}://{url.netloc}" if "://" in root and url.scheme != "file" else ""
 
 
+def split_sources(text: str) -> list[str]:
+    """Return the offsets of each source in a file of Spark's offset log, as text."""
+    version, *lines = text.splitlines() or [""]
+    return lines[1:] if version == "v1" else [line.partition(":")[2] for line in sorted(lines[1:])]
+
+
 def parse_sources(text: str) -> list[StreamOffsets]:
     """Return the offsets of sparklog's sources in a file of Spark's offset log."""
     sources = []
-    for line in text.splitlines()[2:]:
+    for line in split_sources(text):
         if IDS_KEY in line:
             raw = json.loads(line)
             if has_ids(raw):

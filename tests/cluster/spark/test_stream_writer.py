@@ -120,21 +120,26 @@ def test_committing_offsets_requires_the_checkpoint(tmp_path: Path) -> None:
     writer(tmp_path, **{"kafka.group.id": "copier", "commitOffsets": "false"})
 
 
-def checkpoint(folder: Path, batch_id: int, *lines: object) -> str:
+def checkpoint(folder: Path, batch_id: int, *lines: object, version: str = "v1") -> str:
     """The offset log of a query as Spark writes it."""
     (folder / "offsets").mkdir(parents=True, exist_ok=True)
-    text = "\n".join(["v1", "{}", *(line if isinstance(line, str) else json.dumps(line) for line in lines)])
+    offsets = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+    if version == "v2":
+        offsets = [f"{number}:{line}" for number, line in enumerate(offsets)][::-1]
+    text = "\n".join([version, "{}", *offsets])
     (folder / "offsets" / str(batch_id)).write_text(text)
     return str(folder)
 
 
-def test_consumer_offsets_are_committed_with_the_output(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_consumer_offsets_are_committed_with_the_output(tmp_path: Path, version: str) -> None:
     log = cluster(tmp_path / "log", copies=1, orders=2)
     state = log.refresh()
     write_rows(tmp_path / "log", "value string, partition int", [{"value": "v", "partition": 1}], topic="orders")
     ids = f"$ids:{state.cluster_id}:orders={state.topic('orders').topic_id}"
     other = {"elsewhere": {"0": 9}, "$ids": {"cluster": "another", "topics": {}}}
-    location = checkpoint(tmp_path / "c", 0, {"orders": {"0": 0, "1": 1}, ids: {}}, "-", '{"logOffset":3}', other)
+    sources = ({"orders": {"0": 0, "1": 1}, ids: {}}, "-", '{"logOffset":3}', other)
+    location = checkpoint(tmp_path / "c", 0, *sources, version=version)
     job = writer(tmp_path / "log", **{"kafka.group.id": "copier", "checkpointLocation": location})
     before = log.refresh().version
     job.commit([written(job, ["a"])], 0)
@@ -214,6 +219,16 @@ def test_lag_is_found_in_a_querys_progress(ids: dict[str, object]) -> None:
     assert (found.query, found.min_offsets_behind_latest, found.max_offsets_behind_latest) == ("copier", 0, 4)
     assert (found.avg_offsets_behind_latest, found.input_rows_per_second) == (2.0, 2.5)
     assert find_lag({**progress, "sources": [{"endOffset": "7"}, {}]}) is None
+
+
+def test_a_batch_has_the_same_digest_in_both_forms_of_the_offset_log(tmp_path: Path) -> None:
+    sources = ({"orders": {"0": 5, "1": 1}, "$ids:c:orders=x": {}}, "-")
+    found = [
+        batch_sources(checkpoint(tmp_path / version, 1, *sources, version=version), {}, 1, str(tmp_path))
+        for version in ("v1", "v2")
+    ]
+    assert found[0].ends
+    assert found[0] == found[1]
 
 
 def test_a_batch_has_the_same_digest_whichever_commit_its_offsets_were_found_in(tmp_path: Path) -> None:
