@@ -66,13 +66,17 @@ def _check_sizes(rows: pa.RecordBatch, rules: TopicRules) -> None:
     lengths = [pc.binary_length(rows.column(name)) for name in (KEY, VALUE) if name in names]
     if HEADERS not in names and sum(pc.max(length).as_py() or 0 for length in lengths) <= rules.max_record_bytes:
         return
-    sizes = pc.cast(pc.fill_null(lengths[0], 0), pa.int64())
-    for length in lengths[1:]:
-        sizes = pc.add(sizes, pc.fill_null(length, 0))
-    if HEADERS in names:
-        sizes = pc.add(sizes, _header_sizes(rows.column(HEADERS)))
+    sizes = row_sizes(rows)
     for index in pc.indices_nonzero(pc.greater(sizes, rules.max_record_bytes)).to_pylist():
         _check_size(rows.slice(index, 1).to_pylist()[0], sizes[index].as_py(), index, rules)
+
+
+def row_sizes(rows: pa.RecordBatch) -> pa.Array:
+    """Return the bytes of each row's key, value and headers."""
+    sizes = pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows)
+    for name in {KEY, VALUE}.intersection(rows.schema.names):
+        sizes = pc.add(sizes, pc.fill_null(pc.binary_length(rows.column(name)), 0))
+    return pc.add(sizes, _header_sizes(rows.column(HEADERS))) if HEADERS in rows.schema.names else sizes
 
 
 def _check_size(row: dict[str, Any], size: int, index: int, rules: TopicRules) -> None:

@@ -38,7 +38,7 @@ from sparklog.client.producer.futures import FutureOffsets, FutureRecordMetadata
 from sparklog.client.producer.metrics import ProducerMetrics
 from sparklog.client.producer.record_accumulator import RECORD_OVERHEAD_BYTES, Accumulator, PartitionQueue
 from sparklog.client.producer.sender import Sender
-from sparklog.client.producer.table_batches import check_table, split_table
+from sparklog.client.producer.table_batches import check_memory, check_table, split_table
 from sparklog.client.producer.topic_routing import TopicMetadata, Topics
 from sparklog.client.producer.transactions import Transactions
 from sparklog.client.representation import Facts, Shown
@@ -261,6 +261,7 @@ class Producer(Shown):
             raise self._accumulator.refusal()
         metadata = self._topic_cache.get(topic) or self._find_topic(topic)
         batches = check_table(table, metadata, partition, self._now_ms())
+        check_memory(batches, metadata, self._config.buffer_memory)
         future = FutureOffsets(self._accumulator.changed)
         chunk_bytes = max(min(limits.TARGET_BATCH_BYTES * len(metadata.queues), self._config.buffer_memory // 4), 1)
         rows = 0

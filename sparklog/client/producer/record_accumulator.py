@@ -22,6 +22,7 @@ import threading
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -258,12 +259,7 @@ class Accumulator:
         """Wait until ``size`` bytes are free. Return False if the caller has to make room, without the lock that it
         holds."""
         if size > self._limit:
-            raise MessageSizeTooLargeError(
-                f"a record for {queue.topic_partition} needs {size:,} bytes of memory, more than all of buffer_memory, "
-                f"{self._limit:,}; raise buffer_memory, or send less at a time",
-                **queue.topic_partition._asdict(),
-                size=size,
-            )
+            raise memory_error(str(queue.topic_partition), size, self._limit, **queue.topic_partition._asdict())
         if self.make_room is not None:
             return False
         deadline = self._clock.monotonic() + self._config.max_block
@@ -476,3 +472,13 @@ class Accumulator:
             for outcome in (batch, *batch.followers):
                 outcome.callbacks, outcome.error, outcome.done = [], refusal(), True
         self.unfinished = set()
+
+
+def memory_error(target: str, size: int, buffer_memory: int, **context: Any) -> MessageSizeTooLargeError:
+    """Return the error of a record for a topic or partition that needs more than all memory."""
+    return MessageSizeTooLargeError(
+        f"a record for {target} needs {size:,} bytes of memory, more than all of buffer_memory, {buffer_memory:,}; "
+        "raise buffer_memory, or send less at a time",
+        **context,
+        size=size,
+    )

@@ -17,16 +17,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog import limits
+from sparklog.client.producer.record_accumulator import memory_error
 from sparklog.client.producer.topic_routing import TopicMetadata
 from sparklog.errors import InvalidRecordError, SerializationError
 from sparklog.errors.suggestions import did_you_mean
 from sparklog.format.schema import HEADERS, HEADERS_TYPE, KEY, TIMESTAMP, TIMESTAMP_TYPE, VALUE, record_schema
 from sparklog.protocol.plan.partitioner import split_by_partition
 from sparklog.records.record_checks import neither_key_nor_value
-from sparklog.records.row_checks import check_partitions, check_rows
+from sparklog.records.row_checks import check_partitions, check_rows, row_sizes
 
 PARTITION = "partition"
 COLUMNS = (KEY, VALUE, TIMESTAMP, HEADERS, PARTITION)
+
+_ROUTED_BYTES = 64
+"""bytes by which a row can grow at most when it is routed: bits of null values, of which a slice may have none."""
 
 _FEW_ROWS_PER_CHUNK = 4096
 """rows. A table with smaller chunks is first copied into larger ones: every chunk costs about fifty calls."""
@@ -53,6 +57,17 @@ def check_batch(batch: pa.RecordBatch, topic: TopicMetadata, now_ms: int) -> Non
     if PARTITION in batch.schema.names:
         check_partitions(batch.column(PARTITION), topic.name, len(topic.queues))
     check_rows(batch, topic.rules, now_ms)
+
+
+def check_memory(batches: Sequence[pa.RecordBatch], topic: TopicMetadata, buffer_memory: int) -> None:
+    """Raise MessageSizeTooLargeError for a row that needs more than all of ``buffer_memory``."""
+    for batch in batches:
+        if batch.nbytes <= buffer_memory:
+            continue
+        for row in pc.indices_nonzero(pc.greater(row_sizes(batch), buffer_memory // 2)).to_pylist():
+            size = batch.slice(row, 1).nbytes + _ROUTED_BYTES
+            if size > buffer_memory:
+                raise memory_error(f"topic {topic.name!r}", size, buffer_memory, topic=topic.name)
 
 
 def _check_not_empty(batch: pa.RecordBatch, topic: TopicMetadata) -> None:

@@ -39,6 +39,7 @@ from sparklog.protocol.decide.segments import (
     change_segments,
     changed_since,
     delete_delay_ms,
+    has_forgotten,
     removed,
 )
 from sparklog.protocol.plan.compaction import rules_of
@@ -243,18 +244,42 @@ class SegmentReplacement:
 
     def _submit(self, replacements: Sequence[PreparedReplacement], delay_ms: int) -> Sequence[object]:
         """Store the listing and commit; return the changes that were made."""
-        coordinator, version = self._coordinator, self._state.version
+        coordinator, version, unchanged_at = self._coordinator, self._state.version, self._look_again(replacements)
         retired = [file for each in replacements for file in files_of(self._partition(each.change), each.old)]
         listing = write_removed(coordinator.store, coordinator.log.ids, version, retired, delay_ms)
         changes = [replacement.change for replacement in replacements]
         history = _has_history(replacements)
-        request = SegmentsRequest(version=version, changes=changes, files=listing, has_history=history)
+        request = SegmentsRequest(
+            version=version,
+            unchanged_at=unchanged_at,
+            changes=changes,
+            files=listing,
+            has_history=history,
+        )
         with delete_unnamed(coordinator.log, [listing]):
             result = coordinator.submit(partial(_decide, planned=self._state, request=request))
         for skipped in result.left_out:
             partition = f"{skipped.change.topic}-{skipped.change.partition}"
             self.counts.left_out.append(f"skipped {partition}: {skipped.why}; the next run retries it")
         return result.done
+
+    def _look_again(self, replacements: Sequence[PreparedReplacement]) -> int:
+        """Return the newest version if the segments are still those of the plan there; -1 if not, or if the
+        state tells: it keeps the latest changes of a partition only, so that a long job would be refused for ever
+        where others change later segments often."""
+        state = self._coordinator.refresh()
+        changes = [
+            each.change for each in replacements if _find_topic_id(state, each.change.topic) == each.change.topic_id
+        ]
+        if not any(has_forgotten(state.partition(one.topic, one.partition), self._state.version) for one in changes):
+            return -1
+        if len(changes) < len(replacements):
+            return -1
+        for change, old, _ in replacements:
+            live = self._coordinator.segments(change.topic, state).partition(change.partition)
+            if live.between(change.start_offset, change.end_offset) != list(old):
+                return -1
+        return state.version
 
     def _count(self, replacement: PreparedReplacement) -> None:
         counts, added = self.counts, replacement.change.added
@@ -296,6 +321,11 @@ def _decide(state: State, planned: State, request: SegmentsRequest) -> Decision[
     remaining = [change for change in request.changes if change not in refused]
     decision = change_segments(state, replace(request, changes=remaining))
     return Decision(decision.actions, SegmentsResult(decision.result.done, [*left_out, *decision.result.left_out]))
+
+
+def _find_topic_id(state: State, topic: str) -> str:
+    found = state.topics.get(topic)
+    return "" if found is None else found.topic_id
 
 
 def _rules(state: State, change: Replacement) -> object:

@@ -5,7 +5,8 @@ if no other job has replaced or deleted segments of the same offsets since; a re
 the job plans it again, while the rest of the request is committed. Appends never conflict.
 
 Rules: as in ``decide``. The check needs only the partition's state (``PartitionState.changes``), never lists of
-segments. Not for: which segments to change (``plan``).
+segments; a job that took so long that the state has forgotten changes compares lists first (``unchanged_at``).
+Not for: which segments to change (``plan``).
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ class Deletion(msgspec.Struct, frozen=True, kw_only=True):
 
 class SegmentsRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Changes planned at ``version``, in one commit. ``files`` is the stored listing of files to delete later.
+    ``unchanged_at``: a version at which the segments to remove were seen to be those of the plan.
 
     A listing may name files of changes that are left out: a sweep checks whether a file is still part of the log. Its
     files are kept for as long as it says, or as the topics say now, if that is longer; ``has_history``: some of them
@@ -80,6 +82,7 @@ class SegmentsRequest(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     version: int
+    unchanged_at: int = -1
     changes: Sequence[Replacement | Deletion]
     files: RemoveFiles | None = None
     has_history: bool = False
@@ -119,7 +122,7 @@ def change_segments(state: State, request: SegmentsRequest) -> Decision[Segments
     for change in request.changes:
         start, end = _find_range(change)
         partition = (change.topic, change.partition)
-        why = _find_conflict(state, change, request.version)
+        why = _find_conflict(state, change, request)
         if not why and partition in refused and isinstance(change, Replacement) and change.together:
             why = refused[partition]
         if not why and any(
@@ -153,7 +156,7 @@ def _find_refused_together(state: State, request: SegmentsRequest) -> dict[tuple
     refused: dict[tuple[str, int], str] = {}
     for change in request.changes:
         if isinstance(change, Replacement) and change.together:
-            why = _find_conflict(state, change, request.version)
+            why = _find_conflict(state, change, request)
             if why:
                 refused.setdefault((change.topic, change.partition), why)
     return refused
@@ -163,8 +166,8 @@ def _find_range(change: Replacement | Deletion) -> tuple[int, int]:
     return (0 if isinstance(change, Deletion) else change.start_offset), change.end_offset
 
 
-def _find_conflict(state: State, change: Replacement | Deletion, version: int) -> str:
-    topic = state.topics.get(change.topic)
+def _find_conflict(state: State, change: Replacement | Deletion, request: SegmentsRequest) -> str:
+    topic, version = state.topics.get(change.topic), request.version
     if topic is None or topic.topic_id != change.topic_id or change.partition >= len(topic.partitions):
         return "the topic was deleted"
     if version <= state.writer_fence:
@@ -175,7 +178,7 @@ def _find_conflict(state: State, change: Replacement | Deletion, version: int) -
     start, end = _find_range(change)
     if isinstance(change, Replacement) and change.restores:
         end = partition.log_end_offset
-    if changed_since(partition, version, start, end):
+    if changed_since(partition, max(version, request.unchanged_at), start, end):
         return f"segments of offsets {start} to {end} have changed since version {version}"
     if isinstance(change, Deletion):
         return ""
@@ -184,10 +187,15 @@ def _find_conflict(state: State, change: Replacement | Deletion, version: int) -
 
 def changed_since(partition: PartitionState, version: int, start: int, end: int) -> bool:
     """Return whether segments of ``[start, end)`` may have been replaced or deleted after ``version``."""
+    if has_forgotten(partition, version):
+        return True
+    return any(change.version > version and change.start < end and start < change.end for change in partition.changes)
+
+
+def has_forgotten(partition: PartitionState, version: int) -> bool:
+    """Return whether the state may have forgotten changes of segments after ``version``: it keeps the latest."""
     changes = partition.changes
-    if len(changes) == limits.SEGMENT_CHANGES_KEPT and changes[0].version > version:
-        return True  # earlier changes may have been forgotten
-    return any(change.version > version and change.start < end and start < change.end for change in changes)
+    return len(changes) == limits.SEGMENT_CHANGES_KEPT and changes[0].version > version
 
 
 def _find_missing_copy(state: State, partition: PartitionState, change: Replacement) -> str:

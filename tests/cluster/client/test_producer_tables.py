@@ -155,6 +155,19 @@ def test_a_few_large_rows_among_many_small_ones_fit_the_buffer(cluster: Coordina
         assert producer.send_batch("t", pa.table({"value": values})).get(WAIT) == [OffsetRange("t", 0, 0, 20_030)]
 
 
+@pytest.mark.parametrize("column", ["key", "value", "headers"])
+def test_a_row_larger_than_the_buffer_is_refused_before_any_is_sent(cluster: Coordinator, column: str) -> None:
+    cluster.create_topic("t", 2, configs={"max.message.bytes": str(2**30)})
+    rows: dict[str, list[object]] = {"value": [b"v"] * 101, "key": [b"k"] * 101, "headers": [None] * 101}
+    rows[column][100] = [{"key": "h", "value": bytes(200_001)}] if column == "headers" else bytes(200_001)
+    with (
+        Producer(cluster=cluster, buffer_memory=200_000, max_request_size=2**30) as small,
+        pytest.raises(MessageSizeTooLargeError, match=r"'t' needs 200,\d+ bytes of memory.*buffer_memory, 200,000"),
+    ):
+        small.send_batch("t", pa.table(rows))
+    assert read_all(cluster, "t") == [[], []]
+
+
 def test_columns_of_related_types_are_accepted(cluster: Coordinator, producer: Producer) -> None:
     cluster.create_topic("t")
     kinds = [pa.string(), pa.large_string(), pa.binary_view(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]

@@ -18,6 +18,7 @@ from sparklog.maintenance.runner import InProcess, ProcessPool
 from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.replacement import Counts
 from sparklog.maintenance.segments.roll import roll
+from sparklog.protocol.decide.segments import has_forgotten
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.segments import STORED_APPEND_TIME
 from sparklog.testing.clusters import Cluster, cluster
@@ -55,6 +56,57 @@ def contents(c: Cluster) -> list[tuple[int, str | None, str | None]]:
 def clean(c: Cluster) -> list[tuple[int, str | None, str | None]]:
     compact(c.coordinator, InProcess())
     return contents(c)
+
+
+class Interleaved(InProcess):
+    """Another job works on the log between the tasks and their commit."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        super().__init__()
+        self._work = work
+
+    def run(self, function: Any, tasks: Any) -> Iterator[Any]:
+        results = list(super().run(function, tasks))
+        self._work()
+        yield from results
+
+
+def change_later_segments(c: Cluster) -> None:
+    """Roll the active segment until the partition's state has forgotten all earlier changes."""
+    before = c.coordinator.refresh().version
+    while not has_forgotten(c.coordinator.refresh().partition("t", 0), before):
+        for _ in range(6):
+            put(c, ("later", "v"), minute=100)
+        roll(c.coordinator, InProcess())
+
+
+def test_changes_of_later_segments_do_not_refuse_a_compaction_however_many() -> None:
+    """The state of a partition keeps its latest changes only."""
+    with cluster() as c:
+        c.create_topic("t", configs=COMPACT)
+        for value in "abc":
+            put(c, ("k", value), ("other", value))
+        put(c, ("later", "v"), minute=100)
+        done = compact(c.coordinator, Interleaved(lambda: change_later_segments(c)))
+        assert (done.commits, done.left_out) == (1, [])
+        assert contents(c)[:2] == [(4, "k", "c"), (5, "other", "c")]
+
+
+def test_a_compaction_of_what_another_one_has_compacted_is_refused_however_many_changes_came_after() -> None:
+    with cluster() as c:
+        c.create_topic("t", configs=COMPACT)
+        for value in "abc":
+            put(c, ("k", value), ("other", value))
+
+        def compact_first() -> None:
+            compact(c.coordinator, InProcess())
+            change_later_segments(c)
+
+        put(c, ("later", "v"), minute=100)
+        done = compact(c.coordinator, Interleaved(compact_first))
+        assert done.commits == 0
+        assert done.left_out
+        assert contents(c)[:2] == [(4, "k", "c"), (5, "other", "c")]
 
 
 # -- which records survive
