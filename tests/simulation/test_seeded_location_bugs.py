@@ -21,7 +21,7 @@ from sparklog.protocol.decide import brokers as decide_brokers
 from sparklog.protocol.decide import locations as decide_locations
 from sparklog.protocol.decide.brokers import move_broker
 from sparklog.protocol.decide.decision import Decision
-from sparklog.protocol.decide.locations import Move
+from sparklog.protocol.decide.locations import Move, lose_evidence
 from sparklog.protocol.decide.ownership import Ownership
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import State
@@ -157,6 +157,10 @@ def replicas_are_not_verified_after_a_take_over(patch: Patch) -> None:
     patch.setattr(promotion, "verify_replicas", lambda coordinator: None)
 
 
+def a_take_over_fences_nobody(patch: Patch) -> None:
+    patch.setattr(take_over, "_fence_all_writers", lambda state: Decision(lose_evidence(state), None))
+
+
 # -- names that live twice
 
 
@@ -188,6 +192,7 @@ BUGS: list[tuple[Callable[[Patch], None], str, tuple[str, ...], int]] = [
     (a_cordon_ends_with_the_removal, "reassign", (DELETED,), 40),
     (a_job_states_no_history, "restore", (UNREADABLE, LACKS), 20),
     (replicas_are_not_verified_after_a_take_over, "continue", (UNREADABLE, LACKS), 300),
+    (a_take_over_fences_nobody, "continue", (OTHER_HISTORY, UNREADABLE, LACKS), 1030),
     (a_commit_is_withdrawn_by_its_name, "restore", (COMMIT_GONE,), 27),
 ]
 """The bug, the theme that shows it, the kinds of findings of which one has to be there, and the first seed to try."""
