@@ -183,7 +183,7 @@ BUGS: list[tuple[Callable[[Patch], None], str, tuple[str, ...], int]] = [
     (a_superseded_root_deletes, "copy", (DELETED,), 4),
     (a_cluster_is_created_in_a_location, "create", (DELETED,), 3),
     (an_election_trusts_any_listing, "unclean", (DROPPED,), 85),
-    (a_promotion_closes_a_root_that_took_over, "continue", (BRICKED, OTHER_HISTORY, LOST), 14),
+    (a_promotion_closes_a_root_that_took_over, "continue", (BRICKED, OTHER_HISTORY, LOST), 600),
     (a_removal_does_not_look_whether_the_root_was_restored, "restore", (COMMIT_GONE, BRICKED), 46),
     (a_clean_up_does_not_look_at_the_boundary, "restore", (BRICKED,), 1040),
     (a_reused_id_inherits_evidence, "reuse", (UNREADABLE, LACKS), 26),
