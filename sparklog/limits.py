@@ -7,8 +7,8 @@ MAX_COMMIT_BYTES = 4 * 1024 * 1024
 """bytes. Every reader reads a commit whole, and it must be uploaded in one conditional request, never multipart."""
 
 MAX_CREATE_BYTES = 256 * 1024 * 1024
-"""bytes of an object that a storage creates in one conditional request, where its client never makes several of it: a
-commit of a table with a million files."""
+"""bytes of an object that is created in one conditional request, by a client that never splits it: a commit of a table
+with about a million files."""
 
 MAX_INLINE_ACTIONS_BYTES = 512 * 1024
 """bytes. Larger lists of actions are stored in an object beside the commit, so that commits stay quick to re-read."""

@@ -56,7 +56,7 @@ LONGEST = ("crash", "simulation", "interrupts")
 
 @pytest.hookimpl(trylast=True)  # pytest sets a hook of its own
 def pytest_configure() -> None:
-    """Let a simulated crash end the background threads of its process: in the test that goes on, it is no failure."""
+    """Ignore simulated crashes in background threads: they would fail whichever test runs when the thread ends."""
     reported = threading.excepthook
 
     def report(args: threading.ExceptHookArgs) -> None:

@@ -37,7 +37,7 @@ def start_reading(coordinator: Coordinator) -> Callable[[], None]:
     """Read the log every ``SECONDS`` in a thread that nobody waits for; return what ends it. The thread also ends when
     nobody has that any more. If none can be started, the log is read as often as its owner does."""
     ended = Wakeup()
-    end = partial(ended.set)
+    end = ended.set
     is_owned = weakref.ref(end)  # not after an interrupt in this function
 
     def is_over(seconds: float) -> bool:

@@ -204,7 +204,7 @@ def split(publication: Publication, max_bytes: int) -> Iterator[Part]:
 
     What a partition loses and gains stays in one part, unless it loses nothing; then it gains its files in the order of
     their offsets. So no part shows a record twice or hides one that the table showed. The files of a topic that was
-    deleted leave before the table gets the metadata of another one, so that none is taken for one of that.
+    deleted are removed before the metadata changes, so that none is taken for a file of the new topic.
     """
     if publication.is_another_topic:
         *earlier, last = _cut(publication.removes, max_bytes)

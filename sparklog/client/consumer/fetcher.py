@@ -479,7 +479,7 @@ class ReadAhead:
         return self._turns[0] if wanting else None
 
     def _is_full(self) -> bool:
-        """Return whether enough is buffered. What paused partitions have does not count: nobody takes it."""
+        """Return whether the buffer is full. Records of paused partitions do not count: nobody takes them."""
         if self.buffered_bytes < self._config.fetch_max_bytes:
             return False
         paused = sum(stream.size for stream in list(self.streams.values()) if stream.paused)

@@ -243,7 +243,7 @@ class Accumulator:
             self.unfinished |= {batch}
             queue.open = batch if columns is None else None  # the records after columns begin another batch
             self._wakeup.release()
-        except RuntimeError:  # the sender has not begun to wait
+        except RuntimeError:  # the wakeup is set already
             pass
         return batch
 

@@ -436,7 +436,7 @@ class SegmentOutput:
         return min(limits.TARGET_ROW_GROUP_BYTES << self._doublings, limits.MAX_BATCH_BYTES // 4)
 
     def _find_most_bytes(self) -> int:
-        """Return how many bytes are gathered at most; with typed columns, too, ever more."""
+        """Return how many bytes are gathered at most; with typed columns the limit doubles as in ``_least_bytes``."""
         largest = limits.MAX_BATCH_BYTES // 2
         return largest if self._typed is None else min(MAX_TYPED_BYTES << self._doublings, largest)
 

@@ -264,16 +264,17 @@ class SegmentReplacement:
         return result.done
 
     def _look_again(self, replacements: Sequence[PreparedReplacement]) -> int:
-        """Return the newest version if the segments are still those of the plan there; -1 if not, or if the
-        state tells: it keeps the latest changes of a partition only, so that a long job would be refused for ever
-        where others change later segments often."""
+        """Return the newest version if the state has forgotten changes since the plan, and the segments are still those
+        of the plan; else -1. The state keeps the latest changes of a partition only: a long job would be rejected at
+        each pass while others change later segments."""
         state = self._coordinator.refresh()
-        changes = [
-            each.change for each in replacements if _find_topic_id(state, each.change.topic) == each.change.topic_id
-        ]
-        if not any(has_forgotten(state.partition(one.topic, one.partition), self._state.version) for one in changes):
-            return -1
-        if len(changes) < len(replacements):
+        forgotten = False
+        for change, _, _ in replacements:
+            topic = state.topics.get(change.topic)
+            if topic is None or topic.topic_id != change.topic_id:
+                return -1
+            forgotten = forgotten or has_forgotten(topic.partitions[change.partition], self._state.version)
+        if not forgotten:
             return -1
         for change, old, _ in replacements:
             live = self._coordinator.segments(change.topic, state).partition(change.partition)
@@ -306,8 +307,8 @@ def _has_history(replacements: Iterable[PreparedReplacement]) -> bool:
 def _decide(state: State, planned: State, request: SegmentsRequest) -> Decision[SegmentsResult]:
     """Return the changes that are still valid.
 
-    A compaction is left out if its topic is no longer compacted, its rules have changed, or ``log.cleaner.enable`` is
-    false. Kafka also aborts a cleaning in progress in these cases.
+    A compaction is rejected if its topic is no longer compacted, its rules have changed, or ``log.cleaner.enable`` is
+    false. Kafka also aborts a running cleaning in these cases.
     """
     enabled = ClusterConfig.resolve(state.configs).log_cleaner_enable
     left_out = [
@@ -321,11 +322,6 @@ def _decide(state: State, planned: State, request: SegmentsRequest) -> Decision[
     remaining = [change for change in request.changes if change not in refused]
     decision = change_segments(state, replace(request, changes=remaining))
     return Decision(decision.actions, SegmentsResult(decision.result.done, [*left_out, *decision.result.left_out]))
-
-
-def _find_topic_id(state: State, topic: str) -> str:
-    found = state.topics.get(topic)
-    return "" if found is None else found.topic_id
 
 
 def _rules(state: State, change: Replacement) -> object:
