@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation import locations
+from tests.simulation.location_operators import make_templates
 from tests.simulation.scheduler import run_without_threads
 
 
@@ -12,3 +13,4 @@ from tests.simulation.scheduler import run_without_threads
 def _without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     run_without_threads(monkeypatch)
     locations.install(monkeypatch)
+    make_templates()
