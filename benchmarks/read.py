@@ -1,4 +1,4 @@
-"""Reading with Spark: all columns against the identity source, two columns against Parquet.
+"""Reading with Spark: all columns against the identity source, two columns against Parquet, many small partitions.
 
 Everything is in the page cache on both sides. A row is read into Spark's ``noop`` sink.
 """
@@ -24,8 +24,10 @@ from benchmarks.measure import (
     where_time_goes,
 )
 from sparklog.coordinator import create_cluster
+from sparklog.spark.session import LOW_LATENCY
 from sparklog.spark.source.source import SparklogDataSource
 
+SMALL_PARTITIONS, SMALL_ROWS = 64, 3000
 PAIRS = {"key, value": "key binary, value binary", "key, timestamp": "key binary, timestamp timestamp"}
 
 
@@ -66,6 +68,36 @@ def run_projection(settings: Settings) -> list[Figure]:
             ceiling = f"an identity source of these columns {rate(settings.rows, median(samples['identity']))}"
             name = f"projection of {names}"
             figures.append(throughput(name, settings.rows, samples, ("sparklog", "Parquet"), 0.95, ceiling))
+    return figures
+
+
+def run_small(settings: Settings) -> list[Figure]:
+    """Many small partitions, where the task is what costs, in a session of sparklog's and in one of a user's."""
+    figures = []
+    for session, like in (("own session", LOW_LATENCY), ("a user's session", {})):
+        with scratch("small") as folder, spark_session.spark_session(folder, like) as spark:
+            _prepare(spark, folder, "bench", SMALL_PARTITIONS, SMALL_PARTITIONS * SMALL_ROWS)
+            sides = _full_sides(spark, folder, "bench")
+            sides["auto"] = lambda: spark_session.drain(
+                spark_session.read(spark, folder / "cluster", "bench", maxPartitions="auto")
+            )
+            samples = interleaved(settings.runs, sides, warm=3)
+        name = f"{SMALL_PARTITIONS} partitions of {SMALL_ROWS:,} rows, {session}"
+        seconds = {side: median(of_side) for side, of_side in samples.items()}
+        ratio, auto = (seconds[side] / seconds["identity"] for side in ("sparklog", "auto"))
+        target, met = ("<= 0.5 s", seconds["sparklog"] <= 0.5) if like else ("<= 0.75", ratio <= 0.75)
+        identity = f"identity {seconds['identity']:.2f} s"
+        figures += [
+            Figure(name, f"{seconds['sparklog']:.2f} s", identity, ratio, target, met, samples=samples),
+            Figure(
+                f"{name}, maxPartitions=auto",
+                f"{seconds['auto']:.2f} s",
+                identity,
+                auto,
+                "<= 0.3 s",
+                seconds["auto"] <= 0.3,
+            ),
+        ]
     return figures
 
 

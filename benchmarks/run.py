@@ -30,6 +30,7 @@ BENCHMARKS = {
     "produce": ("benchmarks.produce", "run"),
     "read": ("benchmarks.read", "run"),
     "projection": ("benchmarks.read", "run_projection"),
+    "small partitions": ("benchmarks.read", "run_small"),
     "memory": ("benchmarks.memory", "run"),
     "stream": ("benchmarks.stream", "run"),
     "clients": ("benchmarks.clients", "run"),

@@ -11,7 +11,7 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,12 +35,15 @@ CORES = 2
 
 
 @contextlib.contextmanager
-def spark_session(scratch: Path) -> Iterator[SparkSession]:
-    """``local[2]`` without a UI, with both data sources; its workers import this package."""
+def spark_session(scratch: Path, like: Mapping[str, str] = LOW_LATENCY) -> Iterator[SparkSession]:
+    """``local[2]`` without a UI, with both data sources; its workers import this package.
+
+    ``like`` are settings as those of sparklog's own sessions; a session without them is one that a user has made.
+    """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     builder = SparkSession.Builder()
-    for name, value in LOW_LATENCY.items():
+    for name, value in like.items():
         builder = builder.config(name, value)
     builder = (
         builder.master(f"local[{CORES}]")
@@ -94,8 +97,9 @@ def write(frame: DataFrame, root: Path, topic: str) -> None:
     frame.write.format("sparklog").option("bootstrap.servers", str(root)).option("topic", topic).mode("append").save()
 
 
-def read(spark: SparkSession, root: Path, topic: str, schema: str = "") -> DataFrame:
+def read(spark: SparkSession, root: Path, topic: str, schema: str = "", **options: str) -> DataFrame:
     reader = spark.read.format("sparklog").option("bootstrap.servers", str(root)).option("subscribe", topic)
+    reader = reader.options(**options)
     return (reader.schema(schema) if schema else reader).load()
 
 

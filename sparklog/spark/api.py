@@ -17,7 +17,7 @@ import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
@@ -80,6 +80,7 @@ def read(
     latest_if_no_match: bool = False,
     fail_on_data_loss: bool = True,
     min_partitions: int | None = None,
+    max_partitions: int | Literal["auto"] | None = None,
     max_records_per_partition: int | None = None,
     include_headers: bool = False,
     columns: Sequence[str] | None = None,
@@ -118,14 +119,13 @@ def read(
         "startingOffsetsByTimestampStrategy": "latest" if latest_if_no_match else None,
         "failOnDataLoss": fail_on_data_loss,
         "minPartitions": min_partitions,
+        "maxPartitions": max_partitions,
         "maxRecordsPerPartition": max_records_per_partition,
         "includeHeaders": include_headers,
         "pushDownPredicate": push_down_predicate,
         "readerLeaseMs": reader_lease_ms,
     }
-    given = {name: value for name, value in chosen.items() if value is not None}
-    reader = spark.read.format(SparklogDataSource.name()).options(**given)
-    path = path_of(root)
+    reader, path = spark.read.format(SparklogDataSource.name()).options(**_without_none(chosen)), path_of(root)
     if columns is None:
         return reader.load(path).where(f"{FRESH_COLUMN} IS NOT NULL")
     fresh = next((name for name in columns if name in NEVER_NULL), FRESH_COLUMN)
@@ -180,8 +180,11 @@ def write(
         "txnVersion": txn_version,
         "onBatchMismatch": on_batch_mismatch,
     }
-    given = {name: value for name, value in chosen.items() if value is not None}
-    df.write.format(SparklogDataSource.name()).mode("append").options(**given).save(path_of(root))
+    df.write.format(SparklogDataSource.name()).mode("append").options(**_without_none(chosen)).save(path_of(root))
+
+
+def _without_none(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def path_of(root: str | os.PathLike[str] | None) -> str | None:

@@ -35,6 +35,7 @@ from sparklog.spark.source.offsets import (
     parse_partitions,
     parse_timestamps,
 )
+from sparklog.spark.source.ranges import MaxPartitions
 from sparklog.types import EARLIEST, LATEST, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ SOURCE_OPTIONS = (
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
     "minPartitions",
+    "maxPartitions",
     "maxRecordsPerPartition",
     "groupIdPrefix",
     "includeHeaders",
@@ -151,6 +153,7 @@ class SourceOptions:
     fail_on_data_loss: bool = True
     include_headers: bool = False
     min_partitions: int | None = None
+    max_partitions: MaxPartitions = None
     max_records_per_partition: int | None = None
     push_down_predicate: bool = False
     reader_lease_ms: int = DEFAULT_READER_LEASE_MS
@@ -298,10 +301,35 @@ def _source(options: Options, starting: OffsetLimit, ending: OffsetLimit) -> Sou
         fail_on_data_loss=options.boolean("failOnDataLoss", True),
         include_headers=options.boolean("includeHeaders", False),
         min_partitions=options.integer("minPartitions", 1, INT_MAX),
+        max_partitions=_max_partitions(options),
         max_records_per_partition=options.integer("maxRecordsPerPartition", 1),
         push_down_predicate=options.boolean("pushDownPredicate", False),
         reader_lease_ms=_reader_lease_ms(options),
     )
+
+
+def _max_partitions(options: Options) -> MaxPartitions:
+    """Raises InvalidOptionError also beside an option that it contradicts."""
+    name = "maxPartitions"
+    if options.text(name).lower() == "auto":
+        most: MaxPartitions = "auto"
+    else:
+        try:
+            most = options.integer(name, 1, INT_MAX)
+        except InvalidOptionError:
+            raise _invalid(name, options[name], f"expected a whole number from 1 to {INT_MAX}, or auto") from None
+    if most is None:
+        return None
+    if "maxRecordsPerPartition" in options:
+        raise InvalidOptionError(
+            "options maxPartitions and maxRecordsPerPartition are set: the one joins partitions to larger tasks, the "
+            "other one splits them to smaller ones; leave one out",
+            option=name,
+        )
+    least = options.integer("minPartitions", 1, INT_MAX)
+    if least is not None and most != "auto" and most < least:
+        raise InvalidOptionError(f"minPartitions ({least}) is greater than maxPartitions ({most})", option=name)
+    return most
 
 
 def _older_version(options: Options) -> tuple[int | None, int | None]:

@@ -7,6 +7,7 @@ rest. Not for: settings (``session``).
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import shutil
 import subprocess
@@ -18,8 +19,13 @@ from pyspark.sql import DataFrameWriter, SparkSession
 
 from sparklog.errors import InvalidRequestError
 from sparklog.spark.source.source import SparklogDataSource
+from sparklog.spark.versions.api import has_unix_sockets
 from sparklog.store.process_local import ProcessTable
 
+logger = logging.getLogger(__name__)
+
+UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
+"""Set when a session is made, and never later."""
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 """Spark plans a read again for each query only if it has a filter to push down (``api.read``)."""
 
@@ -53,6 +59,7 @@ def register_source(spark: SparkSession) -> None:
         return
     _prepare_writers()
     check_python(spark)
+    advise_unix_sockets(spark.sparkContext.getConf().get(UNIX_SOCKETS))
     if not _java(spark).sessionState().dataSourceManager().dataSourceExists(SparklogDataSource.name()):
         spark.dataSource.register(SparklogDataSource)
 
@@ -64,6 +71,18 @@ def _register_with_server(spark: SparkSession) -> None:
     except PySparkException as error:
         if error.getCondition() != ALREADY_EXISTS:
             raise
+
+
+@functools.cache
+def advise_unix_sockets(setting: str | None) -> None:
+    """Say once in this process what a session whose setting this is would gain by another one; nothing if it is set."""
+    if setting is None and has_unix_sockets():
+        logger.warning(
+            "each task of this session waits up to 40 ms for a TCP acknowledgement between the JVM and Python: make "
+            "the session with %s=true, or by sparklog.spark.session.sparklog_session(); =false keeps it, without this "
+            "line",
+            UNIX_SOCKETS,
+        )
 
 
 def activate(spark: SparkSession) -> None:

@@ -312,6 +312,9 @@ def test_tasks_follow_partitions_and_min_partitions(spark: SparkSession, log: Co
     assert sparklog.read(spark, log.store.root, "orders", min_partitions=9).rdd.getNumPartitions() == 8
     split = sparklog.read(spark, log.store.root, "orders", min_partitions=9)
     assert split.select("partition", "offset").distinct().count() == 1000
+    joined = sparklog.read(spark, log.store.root, "orders", max_partitions="auto")
+    assert joined.rdd.getNumPartitions() == 1
+    assert joined.select("partition", "offset").distinct().count() == 1000
 
 
 def test_a_dataframe_can_be_joined_with_itself(spark: SparkSession, log: Coordinator) -> None:

@@ -38,7 +38,7 @@ from sparklog.spark.source.offsets import (
     format_partitions,
 )
 from sparklog.spark.source.offsets_topic import ConsumerOffsets, partitions_of
-from sparklog.spark.source.ranges import split_ranges
+from sparklog.spark.source.ranges import group_ranges, split_ranges
 from sparklog.types import EARLIEST, LATEST, OffsetRange, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class PlannedRange:
     """Records ``[start, end)`` of a partition for one task, and the segments that hold them.
 
     ``replicas`` are the brokers in sync, the leader first; ``version`` and ``digest`` are those of the state it was
-    planned on.
+    planned on, and ``log_end`` is the end of the partition's log in it.
     ``derived`` are records that no segment holds (``offsets_topic``).
     """
 
@@ -67,15 +67,35 @@ class PlannedRange:
     replicas: tuple[int, ...]
     version: int
     digest: str
+    log_end: int
     derived: tuple[Records, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the segments, of the first and the last in proportion to their offsets."""
+        return sum(_count_bytes(segment, self.start, self.end) for segment in self.segments)
+
+
+def _count_bytes(segment: Segment, start: int, end: int) -> int:
+    offsets = min(end, segment.end_offset) - max(start, segment.base_offset)
+    return segment.size_bytes * offsets // (segment.end_offset - segment.base_offset)
+
+
+def tasks_of(ranges: Sequence[PlannedRange], options: SourceOptions) -> list[list[PlannedRange]]:
+    """Return the ranges of each task, by options ``maxPartitions`` and ``minPartitions``."""
+    sizes = [planned.size_bytes for planned in ranges]
+    groups = group_ranges(sizes, options.max_partitions, options.min_partitions)
+    return [[ranges[number] for number in group] for group in groups]
 
 
 def plan_range(state: State, span: OffsetRange, segments: Iterable[Segment]) -> PlannedRange:
     """Return a range with the facts about its partition that a task needs."""
-    replicas = replicas_in_sync(state.partition(span.topic, span.partition))
-    topic_id = state.topic(span.topic).topic_id
+    partition = state.partition(span.topic, span.partition)
+    replicas, topic_id = replicas_in_sync(partition), state.topic(span.topic).topic_id
     place = (span.topic, topic_id, span.partition, span.start, span.end)
-    return PlannedRange(*place, tuple(segments), replicas, state.version, state.digest)
+    return PlannedRange(
+        *place, tuple(segments), replicas, state.version, state.digest, log_end=partition.high_watermark
+    )
 
 
 class Plan:
@@ -93,7 +113,8 @@ class Plan:
         self._topics: dict[str, TopicSegments] = {}
 
     def ranges(self) -> list[PlannedRange]:
-        """Return the range of each task. Raises DataLossError, OffsetOutOfRangeError, UnknownTopicOrPartitionError."""
+        """Return the ranges that tasks read. Raises DataLossError, OffsetOutOfRangeError,
+        UnknownTopicOrPartitionError."""
         subscribed = self._existed(select(self.state, self._options.subscription))
         check_covers("starting", self._options.starting, subscribed)
         check_covers("ending", self._options.ending, subscribed)
@@ -230,7 +251,7 @@ class Plan:
         if span.topic == CONSUMER_OFFSETS_TOPIC:
             records = self._consumer_offsets.records(span)
             place = (span.topic, "", span.partition, span.start, span.end)
-            return PlannedRange(*place, (), (), self.state.version, self.state.digest, records)
+            return PlannedRange(*place, (), (), self.state.version, self.state.digest, span.end, records)
         times = self._pruned.timestamps_us
         segments = self._segments(TopicPartition(span.topic, span.partition)).between(span.start, span.end)
         kept = (segment for segment in segments if times.overlaps(segment.min_timestamp_us, segment.max_timestamp_us))

@@ -26,7 +26,7 @@ from sparklog.spark.broker_stores import readable_stores
 from sparklog.spark.options import SourceOptions
 from sparklog.spark.picklable import Picklable
 from sparklog.spark.source.filters import Pruning, keeps_all, prune
-from sparklog.spark.source.planning import Plan, PlannedRange, lease_read, plan
+from sparklog.spark.source.planning import Plan, PlannedRange, lease_read, plan, tasks_of
 from sparklog.spark.source.range_reader import RangeReader
 from sparklog.spark.source.reused_plans import EXECUTION_ID, PlanIdentity, warn_of_reuse
 from sparklog.spark.source.rows import STORED, read_columns
@@ -35,25 +35,29 @@ from sparklog.store.base import Store
 
 
 class SparklogPartition(Picklable, InputPartition):
-    """The work of one task: a range of a topic partition, its segments, and the stores of their brokers."""
+    """The work of one task: ranges of topic partitions, their segments, and the stores of their brokers.
+
+    ``plan_id`` is empty if it does not matter that a later query reads by this plan (``reused_plans``).
+    """
 
     def __init__(
         self,
-        planned: PlannedRange,
+        ranges: Sequence[PlannedRange],
         stores: Mapping[int, Store],
         lease: ReaderLease | None = None,
-        identity: PlanIdentity | None = None,
+        plan_id: str = "",
     ) -> None:
         self.value = None
-        self.planned = planned
-        self.identity = identity
+        self.ranges = tuple(ranges)
+        self.plan_id = plan_id
         self.lease = lease
-        brokers = {*planned.replicas, *(segment.broker for segment in planned.segments)}
+        brokers = {broker for planned in ranges for broker in planned.replicas}
+        brokers.update(segment.broker for planned in ranges for segment in planned.segments)
         self.stores = {broker: stores[broker] for broker in brokers if broker in stores}
 
     def __repr__(self) -> str:
-        planned = self.planned
-        return f"SparklogPartition({planned.topic}-{planned.partition}, offsets {planned.start} to {planned.end})"
+        ranges = (f"{each.topic}-{each.partition}, offsets {each.start} to {each.end}" for each in self.ranges)
+        return f"SparklogPartition({'; '.join(ranges)})"
 
 
 class SparklogReader(Picklable, DataSourceReader):
@@ -81,30 +85,22 @@ class SparklogReader(Picklable, DataSourceReader):
         ranges = plan(coordinator, lambda fetcher: Plan(coordinator, fetcher, self.options, self.pruned).ranges())
         stores = readable_stores(coordinator)
         lease = lease_read(coordinator, ranges, self.options.reader_lease_ms)
-        plan_id = RandomIds().write_id()
-        state = coordinator.state
-        return [
-            SparklogPartition(
-                planned,
-                stores,
-                lease,
-                None
-                if planned.derived or self.options.is_of_past
-                else PlanIdentity(plan_id, state.partition(planned.topic, planned.partition).high_watermark),
-            )
-            for planned in ranges
-        ]
+        plan_id = "" if self.options.is_of_past else RandomIds().write_id()
+        return [SparklogPartition(task, stores, lease, plan_id) for task in tasks_of(ranges, self.options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one partition, in offset order. Raises DataLossError, CorruptRecordError,
+        """Yield the rows of one task, of each partition in offset order. Raises DataLossError, CorruptRecordError,
         CorruptIndexError."""
         if isinstance(partition, SparklogPartition):  # Spark passes a partition of its own if there is none
-            planned = partition.planned
-            if partition.identity is not None:
-                self._warn_of_reuse(partition.identity, planned)
-            builder = RowBuilder(arrow_schema(self.schema), self.columns, planned.topic, planned.partition)
-            built = (builder.build(records) for records in self._records(partition))
+            built = (batch for planned in partition.ranges for batch in self._rows(planned, partition))
             yield from join_small((batch, batch.nbytes) for batch in built)
+
+    def _rows(self, planned: PlannedRange, partition: SparklogPartition) -> Iterator[pa.RecordBatch]:
+        if partition.plan_id and not planned.derived:
+            self._warn_of_reuse(PlanIdentity(partition.plan_id, planned.log_end), planned)
+        builder = RowBuilder(arrow_schema(self.schema), self.columns, planned.topic, planned.partition)
+        for records in self._records(planned, partition):
+            yield builder.build(records)
 
     def _warn_of_reuse(self, identity: PlanIdentity, planned: PlannedRange) -> None:
         context, options = TaskContext.get(), self.options
@@ -113,12 +109,12 @@ class SparklogReader(Picklable, DataSourceReader):
             identity, query, planned.topic, planned.partition, options, lambda: shared_cluster(*options.address).state
         )
 
-    def _records(self, partition: SparklogPartition) -> Iterator[Records]:
-        if partition.planned.derived:
-            yield from partition.planned.derived
+    def _records(self, planned: PlannedRange, partition: SparklogPartition) -> Iterator[Records]:
+        if planned.derived:
+            yield from planned.derived
             return
         stored = [name for name in STORED if name in self.columns]
-        reader = RangeReader(partition.planned, partition.stores, self.options, partition.lease)
+        reader = RangeReader(planned, partition.stores, self.options, partition.lease)
         try:
             yield from reader.records(stored) if stored else reader.positions("offset" in self.columns)
         finally:

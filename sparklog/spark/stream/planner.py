@@ -191,8 +191,8 @@ class StreamPlanner:
     # -- a batch
 
     def ranges(self, raw_start: Mapping[str, Any], raw_end: Mapping[str, Any]) -> list[PlannedRange]:
-        """Return the range of each task of a batch. Raises DataLossError, InvalidRequestError for another cluster's
-        offsets."""
+        """Return the ranges that the tasks of a batch read. Raises DataLossError, InvalidRequestError for another
+        cluster's offsets."""
         start, end = self._parse(raw_start), self._parse(raw_end)
         state = self._coordinator.state
         logs = find_logs(state, end.partitions)

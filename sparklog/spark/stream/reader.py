@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 from sparklog.clock import Clock
 from sparklog.errors import InvalidOptionError
 from sparklog.spark.picklable import Picklable
+from sparklog.spark.source.planning import tasks_of
 from sparklog.spark.source.reader import SparklogPartition, SparklogReader
 from sparklog.spark.source.rows import read_columns
 from sparklog.spark.stream.options import StreamOptions
@@ -106,7 +107,8 @@ class SparklogStreamReader(Picklable, DataSourceStreamReader, SupportsTriggerAva
         ranges = self.planner.ranges(start, end)
         self._planned_to = end
         lease = self.planner.take_lease(ranges)
-        return [SparklogPartition(planned, self.planner.stores, lease) for planned in ranges]
+        tasks = tasks_of(ranges, self.options.source)
+        return [SparklogPartition(task, self.planner.stores, lease) for task in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Commit ``end``, up to which the query has finished, to its consumer group, if it has one."""
@@ -120,7 +122,7 @@ class SparklogStreamReader(Picklable, DataSourceStreamReader, SupportsTriggerAva
     # -- in a task
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one partition, in offset order. Errors as ``SparklogReader.read``."""
+        """Yield the rows of one task, of each partition in offset order. Errors as ``SparklogReader.read``."""
         return SparklogReader(self.options.source, self.schema, self.names).read(partition)
 
 

@@ -5,6 +5,7 @@ Rules: Spark's own processes import this module, so it imports little. Not for: 
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import logging
 from functools import cache
@@ -96,6 +97,12 @@ def warn_of_limits(names: tuple[str, ...]) -> None:
         ", ".join(names),
         LIMITS_SINCE,
     )
+
+
+def has_unix_sockets() -> bool:
+    """Return whether Spark can talk to its Python processes over Unix sockets, as it can from 4.1 on."""
+    start = getattr(importlib.import_module("pyspark.accumulators"), "_start_update_server", None)
+    return start is not None and "is_unix_domain_sock" in inspect.signature(start).parameters
 
 
 def checkpoint_file_manager() -> str:

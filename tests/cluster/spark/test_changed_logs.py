@@ -292,7 +292,7 @@ def test_a_long_task_renews_the_lease(tmp_path: Path) -> None:
     part: Any = job.partitions()[0]
     ((version, until_ms),) = leases(tmp_path)
     clock = ManualClock(until_ms - 299_000)
-    reading = RangeReader(part.planned, part.stores, job.options, part.lease, clock)
+    reading = RangeReader(part.ranges[0], part.stores, job.options, part.lease, clock)
     assert sum(records.batch.num_rows for records in reading.records(["value"])) == 12
     assert leases(tmp_path) == [(version, clock.now_ms() + 600_000)]
 
@@ -303,7 +303,7 @@ def test_a_task_that_cannot_renew_its_lease_continues(tmp_path: Path) -> None:
     part: Any = job.partitions()[0]
     open_store(str(tmp_path)).put(part.lease.key, b"damaged")
     clock = ManualClock(part.lease.until_ms)
-    reading = RangeReader(part.planned, part.stores, job.options, part.lease, clock)
+    reading = RangeReader(part.ranges[0], part.stores, job.options, part.lease, clock)
     assert sum(records.batch.num_rows for records in reading.records(["value"])) == 12
 
 
@@ -322,7 +322,7 @@ def test_records_are_not_skipped_as_lost_while_the_root_is_unavailable(
     (part,) = job.partitions()
     assert isinstance(part, SparklogPartition)
     delete_files(admin.store, rewrite(admin))
-    reading = RangeReader(part.planned, part.stores, job.options, part.lease)
+    reading = RangeReader(part.ranges[0], part.stores, job.options, part.lease)
 
     def open_unavailable(*_: object) -> Coordinator:
         raise StorageUnavailableError("the root does not answer")

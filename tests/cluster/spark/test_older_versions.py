@@ -86,4 +86,4 @@ def test_versions_that_are_not_known_are_refused(tmp_path: Path, steps: list[tup
 
 def test_a_kept_plan_of_an_older_version_is_not_outdated(tmp_path: Path, steps: list[tuple[int, int]]) -> None:
     (part,) = reader(tmp_path, "value binary", subscribe="b", versionAsOf=str(steps[0][0])).partitions()
-    assert part.identity is None  # type: ignore[attr-defined]
+    assert not part.plan_id  # type: ignore[attr-defined]

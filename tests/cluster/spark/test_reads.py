@@ -223,6 +223,34 @@ def test_ranges_are_split_over_tasks(tmp_path: Path) -> None:
     assert values(tmp_path, subscribe="a", maxRecordsPerPartition="7") == [str(n).encode() for n in range(100)]
 
 
+def test_one_task_reads_several_partitions_each_in_offset_order(tmp_path: Path) -> None:
+    cluster(tmp_path, a=3, b=2)
+    schema = "topic string, value string, partition int"
+    rows = [{"topic": "ab"[n % 2], "value": str(n), "partition": n % (3 - n % 2)} for n in range(100)]
+    write_rows(tmp_path, schema, rows)
+    for most, tasks in (("2", 2), ("auto", 1)):
+        job = reader(tmp_path, subscribe="a,b", maxPartitions=most)
+        assert len(job.partitions()) == tasks
+        read = read_rows(tmp_path, "topic string, partition int, offset bigint", subscribe="a,b", maxPartitions=most)
+        places = [(row["topic"], row["partition"], row["offset"]) for row in read]
+        for topic, partition in {place[:2] for place in places}:
+            offsets = [offset for *of, offset in places if of == [topic, partition]]
+            assert offsets == list(range(len(offsets)))
+        found = values(tmp_path, subscribe="a,b", maxPartitions=most)
+        assert sorted(found) == sorted(str(n).encode() for n in range(100))
+
+
+def test_a_lost_range_of_a_task_of_several_is_skipped_alone(tmp_path: Path) -> None:
+    cluster(tmp_path, a=2)
+    for number in range(4):
+        row = {"value": str(number), "partition": number % 2}
+        write_rows(tmp_path, "value string, partition int", [row], topic="a")
+    sorted(tmp_path.glob("a-0/*.log"))[1].unlink()
+    with pytest.raises(DataLossError, match=r"records 1 to 1 of a-0"):
+        values(tmp_path, subscribe="a", maxPartitions="1")
+    assert values(tmp_path, subscribe="a", maxPartitions="1", failOnDataLoss="false") == [b"0", b"1", b"3"]
+
+
 def test_pushed_filters_prune_only_if_the_read_asks_for_it(tmp_path: Path) -> None:
     cluster(tmp_path, a=2)
     write_rows(tmp_path, "value string, partition int", [{"value": "v", "partition": n} for n in (0, 1)], topic="a")

@@ -206,11 +206,27 @@ def test_the_timestamp_strategy_is_error_or_latest() -> None:
 # -- other values and names
 
 
-@pytest.mark.parametrize("name", ["minPartitions", "maxRecordsPerPartition"])
+@pytest.mark.parametrize("name", ["minPartitions", "maxPartitions", "maxRecordsPerPartition"])
 @pytest.mark.parametrize("value", ["0", "-1", "x", ""])
 def test_numbers_of_tasks_are_positive(name: str, value: str) -> None:
     with pytest.raises(InvalidOptionError, match=name):
         source(**{name: value})
+
+
+def test_the_most_tasks_are_a_number_or_auto() -> None:
+    assert source().max_partitions is None
+    assert source(maxPartitions="3", minPartitions="3").max_partitions == 3
+    assert source(maxPartitions=" Auto ", minPartitions="9").max_partitions == "auto"
+    with pytest.raises(InvalidOptionError, match=r"'few'.*expected a whole number from 1 to 2147483647, or auto"):
+        source(maxPartitions="few")
+
+
+@pytest.mark.parametrize("other", [{"minPartitions": "4"}, {"maxRecordsPerPartition": "1"}])
+def test_fewer_tasks_are_refused_beside_an_option_for_more(other: dict[str, str]) -> None:
+    with pytest.raises(
+        InvalidOptionError, match=f"{next(iter(other))}.*maxPartitions|maxPartitions.*{next(iter(other))}"
+    ):
+        source(maxPartitions="3", **other)
 
 
 @pytest.mark.parametrize(

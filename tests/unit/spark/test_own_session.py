@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.spark.own_session import has_sparklog
+from sparklog.spark import own_session
+from sparklog.spark.own_session import UNIX_SOCKETS, advise_unix_sockets, has_sparklog
 
 
 def python(place: Path, text: str) -> str:
@@ -36,3 +37,15 @@ def test_a_missing_python_is_accepted_only_on_a_cluster(tmp_path: Path) -> None:
 
 def test_a_python_whose_probe_fails_is_accepted(tmp_path: Path) -> None:
     assert has_sparklog(python(tmp_path / "python3", "exit 1"), is_local=True)
+
+
+@pytest.mark.parametrize(("setting", "can", "advised"), [(None, True, 1), (None, False, 0), ("false", True, 0)])
+def test_a_session_without_unix_sockets_is_told_once_what_they_would_save(
+    setting: str | None, can: bool, advised: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    advise_unix_sockets.cache_clear()
+    monkeypatch.setattr(own_session, "has_unix_sockets", lambda: can)
+    for _ in range(3):
+        advise_unix_sockets(setting)
+    assert [record for record in caplog.messages if f"{UNIX_SOCKETS}=true" in record] == caplog.messages
+    assert len(caplog.messages) == advised

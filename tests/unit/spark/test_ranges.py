@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import InvalidOptionError
-from sparklog.spark.source.ranges import split_ranges
+from sparklog.spark.source.ranges import AUTO_TASK_BYTES, MaxPartitions, group_ranges, split_ranges
 from sparklog.types import OffsetRange
 
 
@@ -89,3 +89,38 @@ def test_every_offset_is_read_once_and_in_order(
         assert [piece.start for piece in pieces] == edges[:-1]
         assert edges[-1] == one.end
     assert [one.partition for one in tasks] == sorted(one.partition for one in tasks)
+
+
+# -- several ranges in a task
+
+
+def test_a_range_is_a_task_of_its_own_unless_fewer_are_asked_for() -> None:
+    assert group_ranges([1, 2, 3], None) == group_ranges([1, 2, 3], 3) == group_ranges([1, 2, 3], 7) == [[0], [1], [2]]
+
+
+def test_tasks_of_several_ranges_read_about_the_same() -> None:
+    assert group_ranges([900 << 20, 300 << 20, 300 << 20, 290 << 20], 2) == [[0], [1, 2, 3]]
+
+
+def test_auto_makes_few_tasks_of_small_ranges_and_splits_or_joins_no_large_one() -> None:
+    assert [len(task) for task in group_ranges([300_000] * 64, "auto")] == [22, 21, 21]
+    assert group_ranges([AUTO_TASK_BYTES] * 3, "auto") == [[0], [1], [2]]
+    assert group_ranges([0, AUTO_TASK_BYTES * 5, 0], "auto") == [[0, 2], [1]]
+    assert group_ranges([], "auto") == []
+
+
+def test_auto_makes_no_fewer_tasks_than_the_minimum() -> None:
+    assert len(group_ranges([300_000] * 64, "auto", min_partitions=16)) == 16
+
+
+@given(
+    st.lists(st.integers(0, 10 * AUTO_TASK_BYTES), max_size=40),
+    st.one_of(st.none(), st.just("auto"), st.integers(1, 50)),
+    st.one_of(st.none(), st.integers(1, 50)),
+)
+def test_every_range_is_in_one_task_and_in_order(sizes: list[int], most: MaxPartitions, least: int | None) -> None:
+    tasks = group_ranges(sizes, most, least)
+    assert sorted(number for task in tasks for number in task) == list(range(len(sizes)))
+    assert tasks == sorted(sorted(task) for task in tasks if task)
+    if isinstance(most, int):
+        assert len(tasks) == min(most, len(sizes))
