@@ -76,7 +76,7 @@ def run_small(settings: Settings) -> list[Figure]:
     figures = []
     for session, like in (("own session", LOW_LATENCY), ("a user's session", {})):
         with scratch("small") as folder, spark_session.spark_session(folder, like) as spark:
-            _prepare(spark, folder, "bench", SMALL_PARTITIONS, SMALL_PARTITIONS * SMALL_ROWS)
+            _prepare(spark, folder, "bench", SMALL_PARTITIONS, SMALL_PARTITIONS * SMALL_ROWS, tasks=1)
             sides = _full_sides(spark, folder, "bench")
             sides["auto"] = lambda: spark_session.drain(
                 spark_session.read(spark, folder / "cluster", "bench", maxPartitions="auto")
@@ -131,10 +131,15 @@ def _folder(path: Path) -> str:
     return str(path)
 
 
-def _prepare(spark: SparkSession, folder: Path, topic: str, partitions: int, rows: int) -> DataFrame:
-    """A topic with these rows, and the same rows as sparklog reads them in Arrow files, one for each partition."""
+def _prepare(
+    spark: SparkSession, folder: Path, topic: str, partitions: int, rows: int, tasks: int | None = None
+) -> DataFrame:
+    """A topic with these rows, and the same rows as sparklog reads them in Arrow files, one for each partition.
+
+    Each of the ``tasks`` writes a segment of each partition, as many tasks as partitions by default.
+    """
     create_cluster(str(folder / "cluster")).create_topic(topic, partitions)
-    spark_session.write(spark_session.rows(spark, rows, partitions), folder / "cluster", topic)
+    spark_session.write(spark_session.rows(spark, rows, tasks or partitions), folder / "cluster", topic)
     read = spark_session.read(spark, folder / "cluster", topic)
     assert read.count() == rows
     read.write.format("identity_sink").mode("append").save(_folder(folder / "arrow"))

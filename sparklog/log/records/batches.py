@@ -42,7 +42,7 @@ class RowBuilder:
         self._columns = columns
         self._values: dict[str, str | int] = {"topic": topic, "partition": partition}
         self._repeated: dict[tuple[str, int], pa.Array] = {}
-        self._sequence = pa.arange(0, 0)
+        self._sequence: pa.Array | None = None
 
     def build(self, records: Records) -> pa.RecordBatch:
         """Return the rows of these records."""
@@ -71,13 +71,19 @@ class RowBuilder:
         key = (name, value if isinstance(value, int) else 0)
         column = self._repeated.get(key)
         if column is None or len(column) < rows:
-            column = self._repeated[key] = pa.repeat(plain_scalar(value, kind), max(rows, ROWS_WITHOUT_FILES))
+            column = self._repeated[key] = pa.repeat(plain_scalar(value, kind), _reserve(rows, column))
         return column.slice(0, rows)
 
     def _offsets(self, first: int, rows: int) -> pa.Array:
-        if len(self._sequence) < rows:
-            self._sequence = pa.arange(0, max(rows, ROWS_WITHOUT_FILES))
+        if self._sequence is None or len(self._sequence) < rows:
+            self._sequence = pa.arange(0, _reserve(rows, self._sequence))
         return pc.add(self._sequence.slice(0, rows), plain_scalar(first, pa.int64()))
+
+
+def _reserve(rows: int, before: pa.Array | None) -> int:
+    """Return how many rows to build of a column that all batches share: as many as the first batch has, since many
+    tasks read one, and from the second time on enough for most."""
+    return rows if before is None else max(rows, ROWS_WITHOUT_FILES)
 
 
 def _without_empty_lists(column: pa.Array) -> pa.Array:
