@@ -32,7 +32,12 @@ from sparklog.types import without_secrets
 
 SUPPORTED = "a local path, file://, memory://, s3://, gs://, abfs:// or hdfs://"
 
+DATABRICKS_VARIABLE = "DATABRICKS_RUNTIME_VERSION"
+"""The variable that is set in every process of a Databricks cluster."""
+_DATABRICKS_MOUNTS = ("/Volumes/", "/Workspace/", "/dbfs/")
+
 _NO_CONDITIONAL_WRITE = "has no write that fails if the name is taken"
+_BELOW_VOLUME = "give the address of the storage below it, such as abfss://, s3:// or gs:// (DESCRIBE VOLUME shows it)"
 _REFUSED = {
     "http": "is read-only",
     "https": "is read-only",
@@ -41,7 +46,7 @@ _REFUSED = {
     "ssh": "is not verified: whether a rename replaces its target depends on the server",
     "smb": "is not verified; mount the share and give the path of the mount, if it has hard links",
     "webhdfs": "hides a lost rename: its client answers a rename onto a taken name as if it had worked; use hdfs://",
-    "dbfs": "has no verified conditional create; give the path of a volume, or the bucket below it",
+    "dbfs": f"has no verified conditional create; {_BELOW_VOLUME}",
     "github": _NO_CONDITIONAL_WRITE,
     "hf": _NO_CONDITIONAL_WRITE,
     "oci": "is not verified; use its S3 compatible endpoint with s3://",
@@ -103,6 +108,22 @@ def _refuse_query(text: str, scheme: str) -> None:
         )
 
 
+def _open_local(text: str, options: dict[str, object]) -> Store:
+    path = _local_path(text)
+    _refuse_databricks_mount(path)
+    return LocalStore(path)
+
+
+def _refuse_databricks_mount(path: str) -> None:
+    """Raise UnsupportedStoreError for a folder that Databricks mounts over FUSE: it has no hard links, and fails in the
+    middle of the first write."""
+    if DATABRICKS_VARIABLE in os.environ and path.startswith(_DATABRICKS_MOUNTS):
+        raise UnsupportedStoreError(
+            f"{path} is a mount of Databricks, which cannot create a file only if its name is free: {_BELOW_VOLUME}",
+            path=path,
+        )
+
+
 def _open_s3(text: str, options: dict[str, object]) -> Store:
     with no_fork():
         from sparklog.store.s3 import S3Store
@@ -125,7 +146,7 @@ def _open_hdfs(text: str, options: dict[str, object]) -> Store:
 
 
 OPENERS: dict[str, Callable[[str, dict[str, object]], Store]] = {
-    "file": lambda text, options: LocalStore(_local_path(text)),
+    "file": _open_local,
     "memory": lambda text, options: MemoryStore(_memory_name(text)),
     **dict.fromkeys(("s3", "s3a", "s3n"), _open_s3),
     **dict.fromkeys(("gs", "gcs", "abfs", "abfss", "az"), _open_remote),

@@ -24,6 +24,7 @@ from typing import Any
 
 import pytest
 
+from sparklog.coordinator import create_cluster
 from sparklog.errors import (
     ObjectExistsError,
     ObjectNotFoundError,
@@ -283,6 +284,19 @@ def test_file_system_without_hard_links_is_refused(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(os, "link", refuse)
     with pytest.raises(UnsupportedStoreError, match="hard links"):
         LocalStore(str(tmp_path)).put_if_absent("a", b"1")
+    assert files_below(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_cluster_is_not_created_without_hard_links_and_leaves_nothing(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: str) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(UnsupportedStoreError, match=r"no hard links.*use a file system that has them.*or S3"):
+        create_cluster(str(tmp_path / "log"))
     assert files_below(tmp_path) == []
 
 

@@ -188,7 +188,7 @@ def test_a_folder_with_such_a_name_is_opened_if_it_exists_or_is_meant(
 @pytest.mark.parametrize(
     ("text", "hint", "wrong"),
     [
-        ("dbfs:/x", "give the path of a volume", "write dbfs://"),
+        ("dbfs:/x", "give the address of the storage below it", "write dbfs://"),
         ("s3a:\\\\b\\x", "write s3a://b/x", "s3a://\\"),
         ("hdfs:/x", "write hdfs://x", "dbfs"),
     ],
@@ -198,6 +198,16 @@ def test_the_hint_about_a_slash_is_an_address_that_is_taken(text: str, hint: str
         open_store(text)
     assert hint in refused.value.message
     assert wrong not in refused.value.message
+
+
+@pytest.mark.parametrize("path", ["/Volumes/main/default/logs/log", "file:///dbfs/log", "/Workspace/Shared/log"])
+def test_a_mount_of_databricks_is_refused_there_and_a_folder_of_that_name_elsewhere(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert open_store(path).root == path.removeprefix("file://")
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    with pytest.raises(UnsupportedStoreError, match=r"free: give the address of the storage below it.*DESCRIBE"):
+        open_store(path)
 
 
 def test_localhost_is_this_machine_in_any_case(tmp_path: Path) -> None:
