@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -40,7 +40,9 @@ from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.retention import retain
 from sparklog.maintenance.segments.roll import roll
 from sparklog.maintenance.tables import Tables
+from sparklog.protocol import levels
 from sparklog.protocol.commits import commit_key
+from sparklog.protocol.decide.features import raise_level
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets, leave_group
 from sparklog.protocol.decide.segments import delete_records
 from sparklog.protocol.decide.topics import alter_configs, create_partitions
@@ -61,9 +63,9 @@ from tests.crash.worlds import DAY, ROOT, SPARK_PATH, WAIT, Expected, Operation,
 EXISTING = (("a", 0), ("a", 1), ("b", 0))
 
 
-def two_topics(process: Process) -> None:
+def two_topics(process: Process, level: int = levels.CURRENT) -> None:
     """Records in each partition, and a checkpoint."""
-    cluster = create_cluster(process.stores[ROOT], clock=process.clock)
+    cluster = create_cluster(process.stores[ROOT], clock=process.clock, level=level)
     cluster.create_topic("a", 2)
     cluster.create_topic("b", 1)
     for topic, partition in EXISTING:
@@ -156,8 +158,9 @@ def wide(process: Process) -> None:
     create_cluster(process.stores[ROOT], clock=process.clock).create_topic("wide", 6)
 
 
-def transact(process: Process, expected: Expected) -> None:
-    """Three transactions, the second of which is aborted; a failed one is aborted before the next."""
+def transact(process: Process, expected: Expected, meanwhile: Callable[[int], object] = lambda number: None) -> None:
+    """Three transactions, the second of which is aborted; a failed one is aborted before the next. ``meanwhile`` is
+    called in each, with its number, before it ends."""
     producer = Producer(
         cluster=process.open(), transactional_id="tx", retry_backoff_ms=0, linger_ms=60_000, max_block_ms=10_000
     )
@@ -174,10 +177,35 @@ def transact(process: Process, expected: Expected) -> None:
                     producer.flush()
             expected.units.append(unit)
             producer.send_offsets_to_transaction({("b", 0): number}, "g")
+            meanwhile(number)
             _end_transaction(producer, abort=number == 1)
     finally:
         with suppress(SparklogError):
             producer.close()
+
+
+def upgrade(process: Process, expected: Expected) -> None:
+    """The level is raised while a transaction is open; then another client, of the new level, writes history."""
+
+    def upgrade_meanwhile(number: int) -> None:
+        cluster = process.open()
+        if number == 0:
+            cluster.submit(partial(raise_level, level=levels.CURRENT))
+        else:
+            cluster.submit(partial(alter_configs, topic="a", changes={"history.format": "delta"}))
+            cluster.log.write_checkpoint()
+
+    transact(process, expected, upgrade_meanwhile)
+
+
+def upgrade_again(process: Process) -> None:
+    process.open().submit(partial(raise_level, level=levels.CURRENT))
+
+
+def check_upgrade(world: World, cluster: Coordinator, expected: Expected) -> None:
+    """Check that the level is the new one, and what the transactions wrote."""
+    assert cluster.state.level == levels.CURRENT
+    check_group_of_transactions(world, cluster, expected)
 
 
 def _end_transaction(producer: Producer, abort: bool) -> None:
@@ -640,6 +668,9 @@ OPERATIONS: dict[str, Operation] = {
     "produce with actions beside the commit": Operation(wide, produce_much),
     "produce more than a commit holds": Operation(wide, produce_too_much),
     "transactions": Operation(two_topics, transact, check=check_group_of_transactions),
+    "upgrade": Operation(
+        partial(two_topics, level=levels.OLDEST_WRITTEN), upgrade, check=check_upgrade, recover=upgrade_again
+    ),
     "group member": Operation(two_topics, join_group, recover=remove_members),
     "spark write": Operation(two_topics, spark_write, check=check_spark_write),
     "stream write": Operation(two_topics, stream_write, check=check_stream_write),
