@@ -134,8 +134,8 @@ test-slow: $(STAMP) ## the tests that take minutes
 test-exactly-once: $(STAMP) ## kill a copy query 50 times and compare (25 minutes on a busy machine; SPARKLOG_TEST_SEED=n)
 	@$(WITH_JAVA) $(PY) -m pytest -m slow $(PYTEST_ARGS) tests/integration/test_stream_exactly_once.py
 
-test-faults: $(STAMP) ## every outcome that a storage's client can show, at every step of all that is done to one; says how many points
-	@SPARKLOG_EVERY_FAULT=1 $(PY) -m pytest -n 2 --dist worksteal -m "faults or sampled" $(PYTEST_ARGS) tests
+test-faults: $(STAMP) ## every outcome that a storage's client can show, at every step of all that is done to one; says how many points (TESTS=path: these)
+	@SPARKLOG_EVERY_FAULT=1 $(PY) -m pytest -n 2 --dist worksteal -m "faults or sampled" $(PYTEST_ARGS) $(or $(TESTS),tests)
 
 test-simulation: $(STAMP) ## simulate SEEDS runs of groups, transactions and maintenance (2000), some minutes; a failure prints its seed
 	@SPARKLOG_SEEDS=$(or $(SEEDS),2000) $(PY) -m pytest -n 2 $(PYTEST_ARGS) tests/simulation

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -364,7 +365,9 @@ def test_servers_and_manifests_are_watched_by_the_suites_that_start_them() -> No
 
 MARKERS = {
     **{name: name for name in ("s3", "hdfs", "gcs", "azure", "standalone", "yarn", "k8s")},
-    **{name: name for name in ("ui", "thirdparty", "airflow", "stress", "faults", "soak", "slow")},
+    **{name: name for name in ("ui", "thirdparty", "airflow", "stress", "soak", "slow")},
+    **dict.fromkeys(("faults-operations", "faults-others"), "faults"),
+    "faults-steps": "sampled",
     "go-parsers": "go",
 }
 """The marker that selects a suite's tests."""
@@ -376,7 +379,7 @@ def test_what_a_suite_imports_is_watched_or_relied_on(name: str) -> None:
     suite = project()[name]
     repository = Repository(CHECKOUT)
     graph = ImportGraph(repository.files(["*.py"]))
-    marked = {path for path in repository.files(["tests/*.py"]) if is_marked(path, MARKERS[name])}
+    marked = {path for path in repository.files(["tests/*.py"]) if is_marked(path, MARKERS[name]) and runs(suite, path)}
     folders = {path.removesuffix("conftest.py") for path in marked if path.endswith("/conftest.py")}
     tests = marked | {path for path in graph.files if path.startswith(tuple(folders))}
     assert tests
@@ -413,6 +416,14 @@ def test_a_module_that_knows_a_storage_is_watched_by_the_suite_of_that_storage()
         watched = repository.files(project()[name].watches)
         knowing = {path for path in repository.files(["sparklog/*.py"]) if library in imported_names(path)}
         assert knowing <= watched, f"{name} does not watch {sorted(knowing - watched)}"
+
+
+def runs(suite: Suite, path: str) -> bool:
+    """Whether the part of the tests that the suite runs, by ``TESTS``, includes a file."""
+    words = next((word[6:].split() for word in shlex.split(suite.run) if word.startswith("TESTS=")), [])
+    ignored = tuple(word.removeprefix("--ignore=") for word in words if word.startswith("--ignore="))
+    chosen = tuple(word for word in words if not word.startswith("-"))
+    return path.startswith(chosen or "tests") and not path.startswith(ignored)
 
 
 def is_marked(path: str, marker: str) -> bool:
