@@ -16,6 +16,7 @@ from sparklog.client.producer.record_accumulator import PendingBatch
 from sparklog.clock import Clock
 from sparklog.errors import SparklogError, WriteRefusedError
 from sparklog.protocol.decide.append import PartitionAppend
+from sparklog.protocol.decide.producers import ProducerIdentity
 from sparklog.types import TopicPartition
 
 
@@ -24,7 +25,8 @@ class PartitionBatches:
     """The batches of one partition that are in flight together.
 
     ``append`` is set once they are in a file. ``refusal`` is the latest error that refused that file or its brokers,
-    and ``refusals`` counts them. ``outcome_unknown`` is set once an attempt may or may not have been committed.
+    and ``refusals`` counts them. ``unknown_under`` is set once an attempt may or may not have been committed: to the
+    producer id under which it can be repeated.
     ``history`` is that of the producer id in the file, None without one. ``cause`` is the latest error after which they
     are retried.
     """
@@ -35,8 +37,33 @@ class PartitionBatches:
     history: int | None = None
     refusal: WriteRefusedError | None = None
     refusals: int = 0
-    outcome_unknown: bool = False
+    unknown_under: ProducerIdentity | None = None
     cause: SparklogError | None = None
+
+    @property
+    def outcome_unknown(self) -> bool:
+        """Whether an attempt may or may not have been committed."""
+        return self.unknown_under is not None
+
+
+def halve(in_flight: Sequence[PartitionBatches]) -> tuple[list[PartitionBatches], list[PartitionBatches]] | None:
+    """Return two parts that can be committed one by one; None if that is not possible.
+
+    The runs of a file go into one commit. A file is only taken apart, and its records written again, if it is alone and
+    was certainly not committed: other files could not be recognised as its repetition.
+    """
+    files: dict[object, list[PartitionBatches]] = {}
+    for entry in in_flight:
+        files.setdefault(entry if entry.append is None else entry.append.run.path, []).append(entry)
+    parts = list(files.values())
+    if len(parts) == 1:
+        if len(in_flight) == 1 or any(entry.outcome_unknown for entry in in_flight):
+            return None
+        for entry in in_flight:
+            entry.append = None
+        parts = [[entry] for entry in in_flight]
+    first, second = parts[: len(parts) // 2], parts[len(parts) // 2 :]
+    return [entry for part in first for entry in part], [entry for part in second for entry in part]
 
 
 def batches_of(in_flight: Iterable[PartitionBatches]) -> list[PendingBatch]:

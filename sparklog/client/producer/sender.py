@@ -30,7 +30,7 @@ from functools import partial
 
 from sparklog.client.background_thread import BackgroundThread
 from sparklog.client.producer.batch_files import NO_IDENTITY
-from sparklog.client.producer.in_flight import PartitionBatches, RetryQueue, batches_of
+from sparklog.client.producer.in_flight import PartitionBatches, RetryQueue, batches_of, halve
 from sparklog.client.producer.record_accumulator import Drained
 from sparklog.client.producer.sender_base import SEQUENCES, SenderBase, forget_files, set_offsets, unwritten_by_topic
 from sparklog.errors import (
@@ -262,17 +262,15 @@ class Sender(SenderBase):
             self._fail(in_flight, error)
             return []
         failed = [entry for entry in in_flight if _is_about(error, entry.topic_partition)]
-        if failed or len(in_flight) == 1:
-            self._fail(failed or in_flight, error)
-            return [entry for entry in in_flight if entry not in failed] if failed else []
-        half = len(in_flight) // 2  # it does not say which entry is at fault, or together they are too large
-        first, second = in_flight[:half], in_flight[half:]
-        files = {entry.append.run.path for entry in first if entry.append is not None}
-        for entry in second:
-            if entry.append is not None and entry.append.run.path in files:
-                entry.append = None  # the runs of a file go into one commit, so these are written again
-        self._deliver(first)
-        return second
+        if failed:
+            self._fail(failed, error)
+            return [entry for entry in in_flight if entry not in failed]
+        parts = halve(in_flight)  # it does not say which entry is at fault, or together they are too large
+        if parts is None:
+            self._fail(in_flight, error)
+            return []
+        self._deliver(parts[0])
+        return parts[1]
 
     def _fail_unknown_producer(
         self, in_flight: Sequence[PartitionBatches], error: UnknownProducerIdError
@@ -288,25 +286,30 @@ class Sender(SenderBase):
         rest = [entry for entry in in_flight if not entry.outcome_unknown]
         forget_files(rest)
         self._metrics.retried(batches_of(rest))
-        if unknown := [entry for entry in in_flight if entry.outcome_unknown]:
-            self._fail(unknown, _producer_expired(error))
+        self._fail([entry for entry in in_flight if entry.outcome_unknown], error)
         return rest
 
     def _fail(self, in_flight: Sequence[PartitionBatches], error: BaseException) -> None:
-        if any(entry.outcome_unknown for entry in in_flight):
-            self._renew = True
-        self._resolve(batches_of(in_flight), error)
+        """Fail these entries: with the error, or with one that says that they may be in the log."""
+        certain = [entry for entry in in_flight if not entry.outcome_unknown]
+        self._resolve(batches_of(certain), error)
+        for entry in in_flight:
+            if entry.outcome_unknown:
+                self._renew = True
+                self._resolve(entry.batches, _as_unknown(entry.topic_partition, error))
 
     def _fail_timed_out(self, in_flight: Sequence[PartitionBatches]) -> None:
         for entry in in_flight:
             self._fail([entry], self._timed_out(entry.topic_partition, entry.outcome_unknown, entry.cause))
 
     def _drop_other_identity(self, in_flight: list[PartitionBatches]) -> list[PartitionBatches]:
-        """Fail what may be in the log under the previous producer id: the next cannot repeat it. Return the rest."""
+        """Fail what may be in the log under another producer id than that of the next file, which cannot repeat it.
+        Return the rest."""
         in_flight = self._drop_other_history(in_flight)
-        if not self._renew or not self._config.idempotent:
+        if not self._config.idempotent:
             return in_flight
-        unknown = [entry for entry in in_flight if entry.outcome_unknown and entry.append is None]
+        unwritten = [entry for entry in in_flight if entry.outcome_unknown and entry.append is None]
+        unknown = [entry for entry in unwritten if self._renew or entry.unknown_under != self._identity]
         self._fail_timed_out(unknown)
         return [entry for entry in in_flight if entry not in unknown]
 
@@ -322,7 +325,7 @@ class Sender(SenderBase):
         for entry in others:
             entry.append, entry.history = None, None
         for entry in unknown:
-            self._fail([entry], _unlinked(entry.topic_partition))
+            self._fail([entry], _as_unknown(entry.topic_partition, _UNLINKED))
         return [entry for entry in in_flight if entry not in unknown]
 
     def _fail_late(self, in_flight: list[PartitionBatches]) -> list[PartitionBatches]:
@@ -359,31 +362,28 @@ class Sender(SenderBase):
 def mark_outcome_unknown(in_flight: Sequence[PartitionBatches]) -> None:
     """Mark the entries that are in a file: they may have been committed. Those in no file were not requested."""
     for entry in in_flight:
-        entry.outcome_unknown = entry.outcome_unknown or entry.append is not None
+        if entry.append is not None and entry.unknown_under is None:
+            entry.unknown_under = ProducerIdentity(entry.append.producer_id, entry.append.producer_epoch)
 
 
 def _is_about(error: SparklogError, topic_partition: TopicPartition) -> bool:
     return error.topic == topic_partition.topic and error.partition in (None, topic_partition.partition)
 
 
-def _producer_expired(error: UnknownProducerIdError) -> IndeterminateCommitError:
+_UNLINKED = "the log was read from a checkpoint that does not say"
+
+
+def _as_unknown(topic_partition: TopicPartition, error: BaseException | str) -> BaseException:
+    """Return the error for records that may be in the log: one that says so."""
+    if isinstance(error, IndeterminateCommitError | KafkaTimeoutError):
+        return error
     unknown = IndeterminateCommitError(
-        "the storage did not answer a commit of these records, and in the meantime a partition has expired their "
-        f"producer id: whether they are in the log is not known; send them again if consumers can detect duplicates "
-        f"({error})",
-        topic=error.topic,
-        partition=error.partition,
-    )
-    unknown.__cause__ = error
-    return unknown
-
-
-def _unlinked(topic_partition: TopicPartition) -> IndeterminateCommitError:
-    return IndeterminateCommitError(
         f"whether records for {topic_partition} are in the log is not known: the storage did not answer a commit, and "
-        "the log was then read from a checkpoint that does not say; send them again if consumers can detect duplicates",
+        f"then: {error}; send them again if consumers can detect duplicates",
         **topic_partition._asdict(),
     )
+    unknown.__cause__ = error if isinstance(error, BaseException) else None
+    return unknown
 
 
 def _stopped(error: BaseException) -> SparklogError:
