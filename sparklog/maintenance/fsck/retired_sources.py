@@ -139,24 +139,27 @@ def describe_returning(lost: Segment, then: Iterable[Segment], now: Iterable[Seg
     """Return why records that compaction removed from a lost segment would come back for good; empty if they would be
     removed again. ``then`` are the segments when the lost one was written, ``now`` the live ones. Pure.
 
-    What supersedes a record has a later offset. It is there if no later record was removed since: the later offsets
-    without a record are as many as then.
+    What supersedes a record was in the log then, at a later offset. It still is if the segments of these offsets are
+    of the same offsets and have no fewer records, or have a record at each offset. Those of a merged segment cannot be
+    counted: one tombstone that is gone and one record that a repair brought back are as many as before.
     """
-    if _removed_after(lost, then) == _removed_after(lost, now):
-        return ""
+    later = [segment for segment in then if segment.base_offset >= lost.end_offset]
+    end = max((segment.end_offset for segment in later), default=0)
+    records = {(segment.base_offset, segment.end_offset): segment.records for segment in later}
+    offsets = sum(segment.end_offset - segment.base_offset for segment in later)
+    for segment in now:
+        if lost.end_offset <= segment.base_offset < end:
+            offsets -= min(segment.end_offset, end) - segment.base_offset
+            before = records.get((segment.base_offset, segment.end_offset))
+            if segment.has_gaps and (before is None or segment.records < before):
+                break
+    else:
+        if offsets <= 0:
+            return ""
     return (
         f"{lost.path} was compacted, and so were later records since: keys that were deleted would come back with "
         "records whose tombstones are gone. The files that it was made of are kept; `sparklog dump-log` shows them"
     )
-
-
-def _removed_after(lost: Segment, segments: Iterable[Segment]) -> int:
-    """Return how many offsets after a segment have no record."""
-    end, records = lost.end_offset, 0
-    for segment in segments:
-        if segment.base_offset >= lost.end_offset:
-            end, records = max(end, segment.end_offset), records + segment.records
-    return end - lost.end_offset - records
 
 
 def refuse_rewrite(origin: Origin) -> Repair:
@@ -197,6 +200,8 @@ def _rewrite(coordinator: Coordinator, origin: Origin) -> str:
     result = merge_segments(MergeTask(0, origin.sources, replicas, target, lost.closed))
     if result.missing:
         return f"{result.missing} was deleted in the meantime"
+    end = origin.compacted_with[-1].end_offset if origin.compacted_with else 0
+    read = [segment for segment in live if lost.base_offset <= segment.base_offset < end]
     change = Replacement(
         topic=topic,
         topic_id=topic_id,
@@ -205,9 +210,9 @@ def _rewrite(coordinator: Coordinator, origin: Origin) -> str:
         end_offset=lost.end_offset,
         removed=removed(topic_id, [lost]),
         added=[added for each in result.changes for added in each.added],
-        restores=bool(origin.compacted_with),
+        decided_on=(read[0].base_offset, read[-1].end_offset) if read else None,
     )
     replacement = SegmentReplacement(coordinator, state)
-    replacement.add(PreparedReplacement(change, [lost], replicas))
+    replacement.add(PreparedReplacement(change, [lost], replicas, read))
     replacement.finish()
     return "; ".join(replacement.counts.left_out)

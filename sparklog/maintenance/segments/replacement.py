@@ -23,7 +23,13 @@ from msgspec.structs import replace
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.topic_configs import DELTA, TopicConfig
 from sparklog.coordinator import Coordinator
-from sparklog.errors import DataLossError, IndeterminateCommitError, InvalidRequestError, SparklogError
+from sparklog.errors import (
+    DataLossError,
+    IndeterminateCommitError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    SparklogError,
+)
 from sparklog.log.commits.retired_files import delete_unnamed, files_of, write_removed
 from sparklog.log.records.read_order import replicas_in_sync
 from sparklog.log.records.replicated_file import discard
@@ -60,11 +66,13 @@ COMMIT_AFTER_SECONDS = 10.0
 
 
 class PreparedReplacement(NamedTuple):
-    """A replacement with the segments that it removes from the log, and the stores of its files."""
+    """A replacement with the segments that it removes from the log, and the stores of its files. ``read`` are those
+    that it was decided on, if these are more."""
 
     change: Replacement
     old: Sequence[Segment]
     replicas: ReplicaStores
+    read: Sequence[Segment] = ()
 
 
 @dataclass
@@ -173,8 +181,9 @@ class SegmentReplacement:
                 added=added,
                 cleaned_offset=task.segments[-1].end_offset if cleans and number == len(changes) else -1,
                 together=cleans,
+                decided_on=(task.segments[0].base_offset, task.segments[-1].end_offset) if cleans else None,
             )
-            yield PreparedReplacement(change, old, task.replicas)
+            yield PreparedReplacement(change, old, task.replicas, task.segments if cleans else ())
 
     def add(self, *replacements: PreparedReplacement) -> None:
         """Add replacements that are committed together; first commit the pending ones if they are many, or if the last
@@ -264,21 +273,27 @@ class SegmentReplacement:
         return result.done
 
     def _look_again(self, replacements: Sequence[PreparedReplacement]) -> int:
-        """Return the newest version if the state has forgotten changes since the plan, and the segments are still those
-        of the plan; else -1. The state keeps the latest changes of a partition only: a long job would be rejected at
-        each pass while others change later segments."""
+        """Return the newest version if the state has forgotten changes since the plan, and the segments that decided
+        the replacements are still those of the plan; else -1. The state keeps the latest changes of a partition only: a
+        long job would be rejected at each pass while others change later segments."""
         state = self._coordinator.refresh()
         forgotten = False
-        for change, _, _ in replacements:
+        for change, *_ in replacements:
             topic = state.topics.get(change.topic)
             if topic is None or topic.topic_id != change.topic_id:
                 return -1
             forgotten = forgotten or has_forgotten(topic.partitions[change.partition], self._state.version)
         if not forgotten:
             return -1
-        for change, old, _ in replacements:
-            live = self._coordinator.segments(change.topic, state).partition(change.partition)
-            if live.between(change.start_offset, change.end_offset) != list(old):
+        for change, old, _, read in replacements:
+            log_start = state.partition(change.topic, change.partition).log_start_offset
+            planned = [segment for segment in read if segment.end_offset > log_start] or list(old)
+            start, end = min(planned[0].base_offset, old[0].base_offset), planned[-1].end_offset
+            try:
+                live = self._coordinator.segments(change.topic, state).partition(change.partition).between(start, end)
+            except OffsetOutOfRangeError:  # deleted meanwhile
+                return -1
+            if live != planned:
                 return -1
         return state.version
 

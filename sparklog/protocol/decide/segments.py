@@ -45,9 +45,10 @@ class Replacement(msgspec.Struct, frozen=True, kw_only=True):
     """Replace the segments inside ``[start_offset, end_offset)`` by ``added``; fields as in ``ReplaceSegments``.
 
     Replacements of a partition with ``together`` are made all or none: a compaction that removed a tombstone in one
-    segment but not the older records of its key in another would make these visible again. One that ``restores``
-    records which a compaction removed is left out, too, if later offsets have changed: what supersedes them may be
-    gone.
+    segment but not the older records of its key in another would make these visible again. ``decided_on`` is the
+    range of offsets whose records decided the change: it is left out, too, if segments of these were replaced. A
+    compaction drops a tombstone since no older record of its key is left, and a repair brings records back that later
+    ones supersede.
     """
 
     topic: str
@@ -59,7 +60,7 @@ class Replacement(msgspec.Struct, frozen=True, kw_only=True):
     added: Sequence[LiveSegment] = ()
     cleaned_offset: int = -1
     together: bool = False
-    restores: bool = False
+    decided_on: tuple[int, int] | None = None
 
 
 class Deletion(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,10 +177,13 @@ def _find_conflict(state: State, change: Replacement | Deletion, request: Segmen
         )
     partition = topic.partitions[change.partition]
     start, end = _find_range(change)
-    if isinstance(change, Replacement) and change.restores:
-        end = partition.log_end_offset
-    if changed_since(partition, max(version, request.unchanged_at), start, end):
-        return f"segments of offsets {start} to {end} have changed since version {version}"
+    ranges = [(start, end)]
+    if isinstance(change, Replacement) and change.decided_on is not None:
+        first, last = change.decided_on
+        ranges.append((max(first, partition.log_start_offset), last))  # what was deleted supersedes nothing
+    for start, end in ranges:
+        if changed_since(partition, max(version, request.unchanged_at), start, end):
+            return f"segments of offsets {start} to {end} have changed since version {version}"
     if isinstance(change, Deletion):
         return ""
     return _find_missing_copy(state, partition, change)
@@ -215,7 +219,7 @@ def _make_action(change: Replacement | Deletion) -> ReplaceSegments | DeleteSegm
     fields = asdict(change)
     if isinstance(change, Deletion):
         return DeleteSegments(**fields)
-    del fields["together"], fields["restores"]
+    del fields["together"], fields["decided_on"]
     return ReplaceSegments(**{**fields, "added": list(change.added)})
 
 

@@ -4,22 +4,25 @@ deletes the old ones, and a repair writes the records again."""
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from sparklog import limits
 from sparklog.coordinator import open_cluster
 from sparklog.errors import StorageUnavailableError
-from sparklog.maintenance.fsck import kinds
+from sparklog.maintenance.fsck import kinds, retired_sources
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.fsck.kinds import ERROR, Report
 from sparklog.maintenance.fsck.repair import repair_cluster
 from sparklog.maintenance.fsck.retired_sources import Origin, RetiredSources, describe_returning, describe_uncovered
 from sparklog.maintenance.gc import sweep as sweep_module
 from sparklog.maintenance.gc.sweep import SweepResult, sweep
-from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.runner import InProcess, Item, Result
 from sparklog.maintenance.segments.compact import compact
+from sparklog.maintenance.segments.merge import MergeTask, TaskResult, merge_segments
 from sparklog.maintenance.segments.retention import retain
 from sparklog.maintenance.segments.roll import roll
 from sparklog.maintenance.tables import Tables
@@ -278,6 +281,46 @@ def test_a_key_that_was_deleted_does_not_come_back(tmp_path: Path, tombstone_is_
         assert keys(cluster) == [b"a", b"d", b"z", b"y"]
 
 
+def damage_value(cluster: DamagedCluster, segment: Segment) -> None:
+    cluster.flip(segment.path, cluster.file(segment.path).stat().st_size // 2)
+
+
+def test_a_key_that_was_deleted_does_not_come_back_by_a_repair_within_a_compaction(tmp_path: Path) -> None:
+    """The pass would drop the tombstone, and leave the file as it is that the repair writes again."""
+    cluster = DamagedCluster(tmp_path)
+    put_a_deleted_key(cluster)
+    damage_value(cluster, live(cluster)[0])
+
+    class RepairBeforeCommit(InProcess):
+        def run(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+            results = list(super().run(function, items))
+            assert any(repair.done for repair in repaired(cluster).repairs)
+            yield from results
+
+    assert compact(cluster.coordinator, RepairBeforeCommit()).left_out
+    compact(cluster.reopened(), InProcess())
+    assert keys(cluster) == [b"a", b"d", b"z", b"y"]
+
+
+@pytest.mark.parametrize("changes_kept", [limits.SEGMENT_CHANGES_KEPT, 1])
+def test_a_key_that_was_deleted_does_not_come_back_by_a_long_repair(
+    tmp_path: Path, changes_kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state keeps few changes: whether others changed what a repair depends on is then seen in the lists."""
+    monkeypatch.setattr(limits, "SEGMENT_CHANGES_KEPT", changes_kept)
+    cluster = DamagedCluster(tmp_path)
+    put_a_deleted_key(cluster)
+    damage_value(cluster, live(cluster)[0])
+
+    def merge_for_long(task: MergeTask) -> TaskResult:
+        result = merge_segments(task)
+        assert compact(cluster.coordinator, InProcess()).records_removed
+        return result
+
+    monkeypatch.setattr(retired_sources, "merge_segments", merge_for_long)
+    assert not any(repair.done for repair in repaired(cluster).repairs)
+
+
 def sources_of(cluster: DamagedCluster, lost: Segment) -> Origin:
     check = cluster.check()
     return RetiredSources(check.store, check.metadata.state, check.stores).find("orders", lost)
@@ -288,10 +331,13 @@ def sources_of(cluster: DamagedCluster, lost: Segment) -> Origin:
     [
         ([], [(4, 6, 2)], False),
         ([(4, 6, 2)], [(4, 6, 2), (6, 9, 3)], False),
-        ([(4, 6, 1)], [(4, 9, 4)], False),
+        ([(4, 6, 1)], [(4, 9, 4)], True),
+        ([(4, 6, 2)], [(4, 9, 5)], False),
+        ([(4, 6, 1)], [(4, 6, 2)], False),
+        ([(4, 6, 1), (6, 9, 3)], [(4, 6, 2), (6, 9, 2)], True),
         ([(4, 6, 2)], [(4, 6, 1)], True),
         ([(4, 6, 2)], [(5, 6, 1)], True),
-        ([], [(5, 6, 1)], True),
+        ([], [(5, 6, 1)], False),
     ],
 )
 def test_records_come_back_for_good_if_later_ones_were_removed_since(

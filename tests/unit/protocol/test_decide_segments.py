@@ -92,13 +92,20 @@ def test_a_deletion_does_not_prevent_a_replacement_behind_it() -> None:
     assert result.left_out
 
 
-@pytest.mark.parametrize(("start", "is_left_out"), [(0, False), (9, True), (18, True)])
-def test_records_are_not_restored_if_later_segments_have_changed(start: int, is_left_out: bool) -> None:
+@pytest.mark.parametrize(("start", "is_left_out"), [(0, False), (9, True), (18, True), (21, False)])
+def test_a_change_is_left_out_if_segments_that_decided_it_have_changed(start: int, is_left_out: bool) -> None:
     planned = with_records()
     changed, _ = asked(planned, planned.version, merged(start, start + 9))
-    restoring = replace(merged(9, 12), restores=True)
-    _, result = asked(after(changed, decide_append(changed, request(item(3)))), planned.version, restoring)
+    decided = replace(merged(9, 12), decided_on=(9, 21))
+    _, result = asked(after(changed, decide_append(changed, request(item(3)))), planned.version, decided)
     assert bool(result.left_out) == is_left_out
+
+
+def test_a_deletion_of_segments_that_decided_a_change_does_not_prevent_it() -> None:
+    planned = with_records()
+    first, _ = asked(planned, planned.version, deletion(9))
+    _, result = asked(first, planned.version, replace(merged(9, 12), decided_on=(0, 21)))
+    assert result.done
 
 
 def test_a_change_too_old_to_be_remembered_counts_as_a_conflict() -> None:
