@@ -28,7 +28,14 @@ from sparklog.log.records.replicated_file import discard
 from sparklog.maintenance.runner import TaskRunner
 from sparklog.maintenance.segments.files import Source
 from sparklog.maintenance.segments.latest_records import LatestRecords, find_latest
-from sparklog.maintenance.segments.merge import Kept, RangeReplacement, SegmentTask, TaskResult, write_file
+from sparklog.maintenance.segments.merge import (
+    Kept,
+    RangeReplacement,
+    SegmentTask,
+    TaskResult,
+    has_tombstones,
+    write_file,
+)
 from sparklog.maintenance.segments.replacement import Counts, SegmentReplacement, replicas_of, target_of
 from sparklog.protocol.commits import LiveSegment
 from sparklog.protocol.plan import compaction, rolling
@@ -100,7 +107,7 @@ def compact_partition(task: CompactTask) -> TaskResult:
     written: list[LiveSegment] = []
     try:
         kept = _find_kept(sources, task)
-        surveys = [Survey(source.segment, kept.records(source), _has_tombstones(source)) for source in sources]
+        surveys = [Survey(source.segment, kept.records(source), has_tombstones(source)) for source in sources]
         outputs = compaction.outputs(surveys, task.cleaning)
         by_offset = {source.segment.base_offset: source for source in sources}
         for output in outputs:
@@ -137,10 +144,6 @@ def _drop_tombstones(source: Source, kept: Kept, survivors: LatestRecords) -> No
             values = source.read(number, [schema.VALUE]).column(0)
             survivors.remove(kept.first[source.segment.base_offset] + source.row(entry), values.is_null())
     source.close()
-
-
-def _has_tombstones(source: Source) -> bool:
-    return any(entry.null_values for _, entry in source.entries())
 
 
 def _list_changes(

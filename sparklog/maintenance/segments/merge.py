@@ -119,10 +119,10 @@ class Kept(NamedTuple):
 
 def merge_segments(task: MergeTask) -> TaskResult:
     """Write the new file. Raises StorageError, or CorruptionError if no replica is intact."""
-    horizon_ms = max(segment.delete_horizon_ms for segment in task.segments)
     start, end = task.segments[0].base_offset, task.segments[-1].end_offset
     sources = task.sources()
     try:
+        horizon_ms = _common_horizon(sources)
         kept = _keep_from(sources, task.start_offset) if task.start_offset > start else None
         if kept is not None and not any(kept.records(source) for source in sources):
             return TaskResult(task.number, [RangeReplacement(start, end, [])])
@@ -130,6 +130,21 @@ def merge_segments(task: MergeTask) -> TaskResult:
     except DataLossError as error:
         return TaskResult(task.number, [], error.path)
     return TaskResult(task.number, [RangeReplacement(start, end, [live])])
+
+
+def _common_horizon(sources: Sequence[Source]) -> int:
+    """Return the delete horizon of a file with all these tombstones: the latest; none if there are some that no pass
+    has kept yet, whose time begins with the next pass."""
+    latest = max(source.segment.delete_horizon_ms for source in sources)
+    if latest == NO_HORIZON:
+        return NO_HORIZON
+    uncleaned = (source for source in sources if source.segment.delete_horizon_ms == NO_HORIZON)
+    return NO_HORIZON if any(has_tombstones(source) for source in uncleaned) else latest
+
+
+def has_tombstones(source: Source) -> bool:
+    """Return whether a segment has a record without a value."""
+    return any(entry.null_values for _, entry in source.entries())
 
 
 def _keep_from(sources: Sequence[Source], start_offset: int) -> Kept:

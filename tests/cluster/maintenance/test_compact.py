@@ -16,7 +16,8 @@ from sparklog.coordinator import Coordinator
 from sparklog.errors import CorruptRecordError
 from sparklog.maintenance.runner import InProcess, ProcessPool
 from sparklog.maintenance.segments.compact import compact
-from sparklog.maintenance.segments.replacement import Counts
+from sparklog.maintenance.segments.merge import MergeTask, merge_segments
+from sparklog.maintenance.segments.replacement import Counts, replicas_of, target_of
 from sparklog.maintenance.segments.roll import roll
 from sparklog.protocol.decide.segments import has_forgotten
 from sparklog.protocol.decide.topics import alter_configs
@@ -376,6 +377,25 @@ def test_a_dirty_tombstone_is_kept_for_its_full_retention() -> None:
         put(c, ("x", "active"))
         assert (0, "a", None) in clean(c), "its retention starts with the first pass that keeps it"
         assert (0, "a", None) not in clean_again(c)
+
+
+@pytest.mark.parametrize(("value", "keeps_horizon"), [("1", True), (None, False)])
+def test_the_time_of_a_tombstone_that_no_pass_has_kept_does_not_begin_in_a_merged_file(
+    value: str | None, keeps_horizon: bool
+) -> None:
+    """A repair merges what a compaction had read: files with a delete horizon and others."""
+    with cluster(clock=ManualClock()) as c:
+        c.create_topic("t", configs=COMPACT)
+        put(c, ("a", None))
+        put(c, ("x", "active"))
+        clean(c)
+        put(c, ("b", value))
+        state = c.coordinator.refresh()
+        cleaned, *others = live(c.coordinator, "t")
+        target = target_of(c.coordinator, state, "t", 0)
+        replicas = replicas_of(c.coordinator, state.partition("t", 0))
+        (change,) = merge_segments(MergeTask(0, (cleaned, *others), replicas, target, True)).changes
+        assert change.added[0].delete_horizon_ms == (cleaned.delete_horizon_ms if keeps_horizon else -1)
 
 
 def test_an_overwritten_tombstone_is_removed_immediately() -> None:
