@@ -122,6 +122,17 @@ def test_the_source_supports_headers_and_both_kinds_of_options_in_streams() -> N
         SparklogDataSource(options).reader(read_schema(True))
 
 
+def test_a_task_of_a_batch_reads_several_small_partitions(tmp_path: Path) -> None:
+    cluster(tmp_path, orders=3)
+    produce(tmp_path, "orders", 5, 2, 4)
+    job = reader(tmp_path, maxPartitions="auto")
+    start, end = job.initialOffset(), job.latestOffset(job.initialOffset(), ReadAllAvailable())
+    assert len(job.partitions(start, end)) == 1
+    assert read(job, start, end) == [
+        ("orders", n, offset) for n, size in enumerate((5, 2, 4)) for offset in range(size)
+    ]
+
+
 def test_limits_are_translated_to_read_limits_of_spark(tmp_path: Path) -> None:
     assert reader(tmp_path).getDefaultReadLimit() == ReadAllAvailable()
     assert reader(tmp_path, minOffsetsPerTrigger="3").getDefaultReadLimit() == ReadMinRows(3)
