@@ -15,6 +15,7 @@ import pytest
 from sparklog.client.reader import LogReader
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.brokers import add_broker
+from sparklog.log.checkpoints.checkpoint import LATEST_KEY
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(r"(?:^    \S.*\n)+", (ROOT / "docs" / "backup.md").read_text(), re.MULTILINE)
@@ -104,6 +105,8 @@ def test_copy_and_restore_have_what_was_acknowledged_before(
         assert set(range(end + 1)) <= set(offsets(copy, "t")), again
     assert not list(copy.rglob(".tmp-*"))
     assert not (copy / "leases").exists()
+    assert (root / LATEST_KEY).exists()
+    assert not (copy / LATEST_KEY).exists(), "it may name a checkpoint that was written during the copy"
     run(commands("COPY/cluster.json ROOT/"), programs, ROOT=restored, COPY=copy)
     assert offsets(restored, "t") == offsets(copy, "t")
     in_use = tmp_path / "in-use"
