@@ -185,8 +185,13 @@ class GroupSession:
 
     @property
     def is_rebalancing(self) -> bool:
-        """Return whether something that ``update`` began, and that may change the assignment, is not over."""
-        return self._step is not None or self._rebalance is not None
+        """Return whether something that ``update`` began, and that may change the assignment, is not over; or has to
+        begin: a member whose lease could not be renewed may have been removed."""
+        return self._step is not None or self._rebalance is not None or self._must_renew
+
+    @property
+    def _must_renew(self) -> bool:
+        return self._member.joined and self._member.overdue
 
     def update(self, seconds: float) -> None:
         """Join the group, renew the lease and take part in rebalances, as needed.
@@ -199,7 +204,7 @@ class GroupSession:
         until = self._clock.monotonic() + seconds
         self._finish_step(until)
         member = self._member
-        if member.joined and member.overdue:
+        if self._must_renew and member.is_listed:  # one that was removed needs no request to find out
             self._take_step(self._renew, "renewing the lease", until)
         for _ in range(_MAX_CHANGES):
             if not self._subscription.automatic:  # a listener, callback or signal's handler has called unsubscribe()

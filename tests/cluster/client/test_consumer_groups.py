@@ -6,6 +6,7 @@ import contextlib
 import math
 import threading
 import time
+import uuid
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,8 @@ import pytest
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.consumer.group_session import GroupSession
 from sparklog.client.consumer.subscription_state import ConsumerRebalanceListener, Subscription
-from sparklog.coordinator import open_cluster
+from sparklog.clock import ManualClock
+from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.errors import (
     CommitFailedError,
     FencedInstanceIdError,
@@ -24,11 +26,13 @@ from sparklog.errors import (
     StorageUnavailableError,
     UnknownMemberIdError,
 )
+from sparklog.protocol.decide.groups import leave_group
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import FULL, UNAVAILABLE, Call, Fault, FaultyStore
+from sparklog.testing.records import Record, append_records
 from sparklog.types import OffsetAndMetadata, TopicPartition
-from tests.cluster.client.consumers import WAIT_SECONDS, Cluster, at, read, together, until, values
+from tests.cluster.client.consumers import WAIT_SECONDS, Cluster, at, flat, read, together, until, values
 
 COOPERATIVE = {"partition_assignment_strategy": "cooperative-sticky"}
 
@@ -554,3 +558,36 @@ def test_a_listener_may_commit_asynchronously_while_its_consumer_closes(cluster:
         read(consumer, 1)
     assert answers == [True]
     assert committed(cluster)[0] == 1
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_a_member_whose_lease_cannot_be_renewed_returns_no_record_until_it_is(is_removed: bool) -> None:
+    """Its storage refuses writes. Another member may own its partitions by then, as the log says that it can read."""
+    clock, memory = ManualClock(), MemoryStore(uuid.uuid4().hex)
+    admin = create_cluster(memory, clock=clock)
+    admin.create_topic("orders", 1)
+    refused: list[str] = []
+
+    def refuse_writes(number: int, call: Call) -> None:
+        if call.operation in refused:
+            raise StorageUnavailableError("503", path=call.key)
+
+    coordinator = open_cluster(FaultyStore(memory, before=refuse_writes), clock=clock)
+    listener = RecordingListener()
+    settings: Any = {"group_id": "g", "auto_offset_reset": "earliest", "enable_auto_commit": False}
+    with Consumer(cluster=coordinator, heartbeat_interval_ms=14_000, **settings) as consumer:
+        consumer.subscribe(["orders"], listener=listener)
+        until(consumer.assignment, consumer.poll)
+        append_records(admin, "orders", [Record(value=b"1", partition=0)])
+        refused += ["put", "put_if_absent", "close", "open_output", "write"]
+        clock.advance(46)
+        if is_removed:
+            member = next(iter(admin.refresh().groups["g"].members))
+            admin.submit(partial(leave_group, group="g", members=[member], reason="its lease expired"))
+            until(lambda: ("lost", [0]) in listener.calls, consumer.poll)
+        for _ in range(20):
+            assert consumer.poll() == {}
+        refused.clear()
+        found: list[bytes] = []
+        until(lambda: found, lambda: found.extend(values(flat(consumer.poll()))))
+        assert found == [b"1"]
