@@ -16,7 +16,9 @@ offsets. Earlier versions take it for the id of a topic that the query does not 
 Checkpoints of earlier versions have ``"$ids":{"cluster":"kq…","topics":{"orders":"Xc…"}}`` instead, and are read too.
 
 The first offset of a new query has no ids. So its first batch always differs from it and is logged, possibly without a
-row; that makes the start durable, as Spark's Kafka source does with a file of its own.
+row. Spark does not store where that batch starts, and asks again when it runs it again after a crash, by when
+``latest``, the log's start or a group's offset may have moved. So the end of the first batch has the start, too, as
+``orders/0=23`` among the ids; that makes the start durable, as Spark's Kafka source does with a file of its own.
 
 Rules: pure, no Spark, no storage, no clock. Lost records are returned as ``Loss``; the caller fails or continues.
 Not for: reading the state of a cluster (``stream.planner``) and the offsets of options (``source.offsets``).
@@ -27,7 +29,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from sparklog.config.definitions import LONG_MAX
@@ -96,12 +98,13 @@ class PlannedAt(NamedTuple):
 @dataclass(frozen=True)
 class StreamOffsets:
     """The next offset of every partition. Unknown ids are missing; ``cluster_id`` is then empty. ``planned_at`` is None
-    in offsets of earlier versions."""
+    in offsets of earlier versions. ``first_start`` is where the first batch starts, in the offset at which it ends."""
 
     partitions: Mapping[TopicPartition, int]
     cluster_id: str = ""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     planned_at: PlannedAt | None = None
+    first_start: Mapping[TopicPartition, int] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object that Spark stores; deterministic."""
@@ -110,6 +113,8 @@ class StreamOffsets:
             encoded.setdefault(partition.topic, {})[str(partition.partition)] = self.partitions[partition]
         if self.cluster_id:
             pairs = [f"{topic}={self.topic_ids[topic]}" for topic in encoded if topic in self.topic_ids]
+            starts = sorted((self.first_start or {}).items())
+            pairs += [f"{topic}/{partition}={offset}" for (topic, partition), offset in starts]
             if pairs and self.planned_at is not None:
                 pairs.append(f"${self.planned_at.version}={self.planned_at.digest}")
             encoded[f"{IDS_KEY}:{self.cluster_id}:{','.join(pairs)}"] = {}
@@ -139,17 +144,23 @@ def has_ids(raw: Any) -> bool:
     return isinstance(raw, dict) and any(name.startswith(IDS_KEY) for name in raw)
 
 
-def _parse_ids(raw: Mapping[str, Any]) -> tuple[str, dict[str, str], PlannedAt | None]:
-    """Return the ids of the cluster and of the topics, empty if there are none, and the commit."""
+def _parse_ids(
+    raw: Mapping[str, Any],
+) -> tuple[str, dict[str, str], PlannedAt | None, dict[TopicPartition, int] | None]:
+    """Return the ids of the cluster and of the topics, empty if there are none, the commit, and the first start."""
     name = next((name for name in raw if name.startswith(IDS_KEY)), IDS_KEY)
     if name == IDS_KEY:  # the form of earlier versions
         ids = raw.get(IDS_KEY, {})
         topics = {str(topic): str(topic_id) for topic, topic_id in ids.get("topics", {}).items()}
-        return str(ids.get("cluster", "")), topics, None
+        return str(ids.get("cluster", "")), topics, None, None
     _, cluster, pairs = name.split(":")
     ids = dict(pair.split("=", 1) for pair in pairs.split(",") if pair)
     planned = [PlannedAt(int(key[1:]), ids.pop(key)) for key in list(ids) if key.startswith("$")]
-    return cluster, ids, planned[0] if planned else None
+    starts = {}
+    for key in [key for key in ids if "/" in key]:
+        topic, _, number = key.partition("/")
+        starts[TopicPartition(topic, int(number))] = int(ids.pop(key))
+    return cluster, ids, planned[0] if planned else None, starts or None
 
 
 def without_commit(text: str) -> str:
@@ -275,6 +286,19 @@ def check_target(target: StreamOffsets, logs: Logs) -> None:
 
 
 # -- a batch
+
+
+def with_first_start(start: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
+    """Return the end of a query's first batch with the offsets at which that starts."""
+    return replace(end, first_start={at: _find_batch_start(at, start, end) for at in end.partitions})
+
+
+def batch_start(start: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
+    """Return where a batch starts that ends there: if it is the first one, where it started when it was planned, not
+    where Spark was told that a new query starts now."""
+    if start.cluster_id or end.first_start is None:
+        return start
+    return replace(start, partitions=end.first_start, topic_ids=end.topic_ids)
 
 
 def find_batch_ranges(

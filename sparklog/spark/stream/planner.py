@@ -39,6 +39,7 @@ from sparklog.spark.stream.offsets import (
     PartitionLog,
     PlannedAt,
     StreamOffsets,
+    batch_start,
     check_cluster,
     check_target,
     count_records,
@@ -50,6 +51,7 @@ from sparklog.spark.stream.offsets import (
     prorate,
     raise_losses,
     uncommitted_offsets,
+    with_first_start,
 )
 from sparklog.spark.stream.options import StreamOptions
 from sparklog.spark.stream.other_history import find_other_history
@@ -158,8 +160,10 @@ class StreamPlanner:
         if most is not None:
             ends = prorate(starts, ends, most)
         end = self._offsets(state, ends, logs)
-        if replace(end, planned_at=start.planned_at) == start:  # nothing is new: Spark compares offsets as text
-            end = start
+        if start.partitions and not start.cluster_id:  # that of a new query
+            end = with_first_start(start, end)
+        elif replace(start, planned_at=end.planned_at, first_start=None) == end:  # nothing is new
+            end = start  # Spark compares offsets as text
         return end.to_json()
 
     def fix_end(self) -> None:
@@ -193,7 +197,8 @@ class StreamPlanner:
     def ranges(self, raw_start: Mapping[str, Any], raw_end: Mapping[str, Any]) -> list[PlannedRange]:
         """Return the ranges that the tasks of a batch read. Raises DataLossError, InvalidRequestError for another
         cluster's offsets."""
-        start, end = self._parse(raw_start), self._parse(raw_end)
+        end = self._parse(raw_end)
+        start = batch_start(self._parse(raw_start), end)
         state = self._coordinator.state
         logs = find_logs(state, end.partitions)
         if any(offset > logs[partition].end for partition, offset in end.partitions.items() if partition in logs):

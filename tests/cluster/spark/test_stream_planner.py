@@ -22,6 +22,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
+from sparklog.protocol.decide.segments import delete_records
 from sparklog.protocol.decide.topics import alter_configs, create_partitions
 from sparklog.spark.source.rows import read_schema
 from sparklog.spark.source.source import SparklogDataSource
@@ -120,6 +121,40 @@ def test_the_source_supports_headers_and_both_kinds_of_options_in_streams() -> N
     assert "headers" in SparklogDataSource(options).schema().names
     with pytest.raises(InvalidOptionError, match="in a batch query"):
         SparklogDataSource(options).reader(read_schema(True))
+
+
+@pytest.mark.parametrize("starting", ["latest", "earliest"])
+def test_a_first_batch_that_is_run_again_starts_where_it_started(tmp_path: Path, starting: str) -> None:
+    """Spark asks for the start of the first batch again after a crash, when ``latest`` has moved."""
+    cluster(tmp_path, orders=2)
+    produce(tmp_path, "orders", 5, 0)
+    job = reader(tmp_path, startingOffsets=starting)
+    start = job.initialOffset()
+    produce(tmp_path, "orders", 3, 2)
+    end = job.latestOffset(start, ReadAllAvailable())
+    rows = read(job, start, end)
+    assert len(rows) == (5 if starting == "latest" else 10)
+    produce(tmp_path, "orders", 4, 4)
+    again = reader(tmp_path, startingOffsets=starting)
+    assert read(again, again.initialOffset(), end) == rows
+    following = again.latestOffset(end, ReadAllAvailable())
+    assert len(read(again, end, following)) == 8
+    assert again.latestOffset(following, ReadAllAvailable()) == following
+    assert "/" not in str(following), "only the end of the first batch has its start"
+
+
+def test_records_deleted_before_a_first_batch_is_run_again_are_lost(tmp_path: Path) -> None:
+    cluster(tmp_path, orders=1)
+    produce(tmp_path, "orders", 10)
+    job = reader(tmp_path)
+    start = job.initialOffset()
+    end = job.latestOffset(start, ReadAllAvailable())
+    open_cluster(str(tmp_path)).submit(partial(delete_records, offsets={("orders", 0): 6}))
+    again = reader(tmp_path)
+    with pytest.raises(DataLossError, match="orders-0 from offset 0 to 6"):
+        again.partitions(again.initialOffset(), end)
+    some = reader(tmp_path, failOnDataLoss="false")
+    assert read(some, some.initialOffset(), end) == [("orders", 0, offset) for offset in range(6, 10)]
 
 
 def test_a_task_of_a_batch_reads_several_small_partitions(tmp_path: Path) -> None:
