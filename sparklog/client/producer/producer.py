@@ -358,7 +358,7 @@ class Producer(Shown):
         itself, InvalidArgumentTypeError.
         """
         self._refuse_after_fork()
-        if threading.current_thread() is self._sender.thread:
+        if self._sender.runs_caller:
             raise IllegalStateError("flush() in a callback would wait for the thread that runs the callback")
         timeout = as_timeout(timeout)
         if self._transactions is not None:

@@ -58,6 +58,10 @@ OVERDUE_SECONDS = 0.5
 """seconds after ``delivery_timeout_ms`` at which records fail although the sending thread waits for the storage."""
 
 
+LAST_CALL_SECONDS = 5.0
+"""How long ``join`` waits for the thread once no record is left."""
+
+
 class Sender(SenderBase):
     """Delivers the batches of an accumulator. Only its own thread calls ``deliver``."""
 
@@ -77,8 +81,22 @@ class Sender(SenderBase):
         """The thread that sends, None before it runs."""
         return self._running.thread
 
+    @property
+    def runs_caller(self) -> bool:
+        """Whether the caller is a callback in one of these threads, which then cannot be waited for."""
+        return threading.current_thread() in (self._running.thread, self._timing.thread)
+
     def join(self, seconds: float | None) -> None:
-        """Wait at most ``seconds`` until the sending thread, if there is one, has ended."""
+        """Wait at most ``seconds`` until the sending thread, if there is one, has ended; in a callback not at all.
+
+        Without a limit wait until all records are resolved, and for the rest of its last call: a call of the storage
+        that never returns keeps the thread, but no record longer than ``delivery_timeout_ms``.
+        """
+        if self.runs_caller:
+            return
+        if seconds is None and self._running.thread is not None:
+            self._accumulator.flush(None)
+            seconds = LAST_CALL_SECONDS if self._config.acks else self._config.delivery_timeout  # 0: resolved before
         self._running.join(seconds)
 
     def start(self) -> None:

@@ -15,6 +15,7 @@ Not for: the work of a member (``group.task``).
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -44,9 +45,13 @@ from sparklog.spark.group.task import (
 from sparklog.spark.jobs.runner import SparkTasks
 from sparklog.types import TopicPartition
 
+logger = logging.getLogger(__name__)
+
 RESETS = ("earliest", "latest", "none")
 ROOT_SETTING = "spark.sparklog.bootstrap.servers"
 STOP_PREFIX = "leases/stop/"
+STOP_RETRY_SECONDS = 1.0
+"""Pause before the request to stop is written again."""
 
 
 def consume(
@@ -107,7 +112,7 @@ def consume(
     )
     partitions = sum(len(coordinator.state.topic(name).partitions) for name in names)
     tasks = members or min(partitions, SparkTasks(spark).workers)
-    with _stopping(coordinator, key, stop):
+    with stopping(coordinator, key, stop):
         return _run(spark, settings, process, tasks)
 
 
@@ -199,7 +204,7 @@ def prepare(coordinator: Coordinator, group: str, topics: Sequence[str], reset: 
 
 
 @contextmanager
-def _stopping(coordinator: Coordinator, key: str, stop: threading.Event | None) -> Iterator[None]:
+def stopping(coordinator: Coordinator, key: str, stop: threading.Event | None) -> Iterator[None]:
     """Write the object at ``key``, for which the tasks poll, when the caller sets ``stop``; delete it at the end."""
     if stop is None:
         yield
@@ -209,8 +214,12 @@ def _stopping(coordinator: Coordinator, key: str, stop: threading.Event | None) 
     def watch() -> None:
         while not over.is_set():
             if stop.wait(0.2) and not over.is_set():
-                coordinator.store.put(key, b"stop\n")
-                return
+                try:
+                    coordinator.store.put(key, b"stop\n")
+                    return
+                except SparklogError as error:
+                    logger.warning("the tasks could not be told to stop, trying again: %s", error)
+                    over.wait(STOP_RETRY_SECONDS)
 
     threading.Thread(target=watch, name="sparklog-stop", daemon=True).start()
     try:

@@ -13,7 +13,7 @@ import pytest
 
 from sparklog.client.producer.producer import Producer
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
-from sparklog.errors import InvalidTxnStateError, KafkaTimeoutError, StorageUnavailableError
+from sparklog.errors import IllegalStateError, InvalidTxnStateError, KafkaTimeoutError, StorageUnavailableError
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
 from tests.cluster.client.test_transactions_regressions import values
@@ -172,3 +172,39 @@ def test_a_time_out_names_the_last_error(
     assert sum("retrying" in message and "No space left" in message for message in warnings) == 1
     store.before = None
     producer.close(WAIT)
+
+
+def test_closing_without_a_limit_ends_once_all_records_have_failed(cluster: Coordinator, store: HangingStore) -> None:
+    producer = Producer(cluster=cluster, delivery_timeout_ms=SHORT_MS, request_timeout_ms=SHORT_MS, linger_ms=0)
+    producer.send("t", b"0").get(WAIT)
+    store.answers.clear()
+    failed = producer.send("t", b"1")
+    assert store.hangs.wait(WAIT)
+    closing = threading.Thread(target=producer.close, daemon=True)
+    closing.start()
+    closing.join(WAIT - 5)  # the call of the storage hangs for longer
+    assert not closing.is_alive()
+    assert isinstance(failed.exception, KafkaTimeoutError)
+
+
+def test_flush_in_a_callback_of_a_time_out_is_refused(cluster: Coordinator, store: HangingStore) -> None:
+    """It would wait for the thread that runs the callback, and no later record would time out."""
+    producer = Producer(cluster=cluster, delivery_timeout_ms=SHORT_MS, request_timeout_ms=SHORT_MS, linger_ms=0)
+    producer.send("t", b"0").get(WAIT)
+    refused: list[BaseException] = []
+
+    def flush(_: BaseException) -> None:
+        try:
+            producer.flush()
+        except IllegalStateError as error:
+            refused.append(error)
+
+    store.answers.clear()
+    producer.send("t", b"1").add_errback(flush)
+    assert store.hangs.wait(WAIT)
+    later = producer.send("t", b"2")
+    producer.flush(WAIT - 5)
+    assert isinstance(later.exception, KafkaTimeoutError)
+    assert len(refused) == 1
+    store.answers.set()
+    producer.close()

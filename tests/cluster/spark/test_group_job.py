@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import uuid
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,8 +11,22 @@ from typing import Any
 import pytest
 
 import sparklog.spark
-from sparklog.errors import ClusterNotFoundError, InvalidRequestError, SparklogError, UnknownTopicOrPartitionError
+from sparklog.coordinator import create_cluster
+from sparklog.errors import (
+    ClusterNotFoundError,
+    InvalidRequestError,
+    SparklogError,
+    StorageUnavailableError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.log.layout import exists
+from sparklog.spark.group.consume import STOP_PREFIX, stopping
+from sparklog.store.memory import MemoryStore
+from sparklog.testing.faulty_store import Call, FaultyStore
+from tests.cluster.client.consumers import until
 from tests.cluster.spark.helpers import cluster
+
+KEY = f"{STOP_PREFIX}of-a-test"
 
 NO_SPARK: Any = SimpleNamespace(conf={})
 
@@ -51,3 +67,19 @@ def test_no_task_is_started_without_records_to_read(tmp_path: Path, monkeypatch:
     cluster(tmp_path, orders=2)
     monkeypatch.setenv("SPARKLOG_BOOTSTRAP_SERVER", str(tmp_path))
     assert sparklog.spark.consume(NO_SPARK, group="g", topics="orders", process=print) == []
+
+
+def test_a_request_to_stop_is_written_again_until_the_storage_takes_it() -> None:
+    refusals = [StorageUnavailableError("503")]
+
+    def refuse_once(number: int, call: Call) -> None:
+        if call.key == KEY and call.operation == "put" and refusals:
+            raise refusals.pop()
+
+    store = FaultyStore(MemoryStore(uuid.uuid4().hex), before=refuse_once)
+    coordinator, stop = create_cluster(store), threading.Event()
+    with stopping(coordinator, KEY, stop):
+        stop.set()
+        until(lambda: exists(store, KEY))
+    assert not refusals
+    assert not exists(store, KEY)
