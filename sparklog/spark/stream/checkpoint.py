@@ -23,7 +23,7 @@ from sparklog.errors import InvalidRequestError, ObjectNotFoundError, RootReplac
 from sparklog.log.commits.commit_log import CommitLog
 from sparklog.protocol.state import State
 from sparklog.spark.sink.repeated_batches import BatchSources
-from sparklog.spark.stream.offsets import IDS_KEY, StreamOffsets, has_ids, live_offsets, parse, without_commit
+from sparklog.spark.stream.offsets import IDS_KEY, StreamOffsets, has_ids, offsets_of_sources, parse, without_commit
 from sparklog.spark.stream.other_history import find_other_history
 from sparklog.store.base import Store
 from sparklog.store.open import open_store
@@ -50,11 +50,11 @@ def batch_offsets(
             f"{checkpoint} has no offsets of micro-batch {batch_id}: option checkpointLocation must be that of this "
             "query; correct it, or leave kafka.group.id out to commit no consumer offsets"
         ) from error
-    ends: dict[tuple[str, int], int] = {}
-    for offsets in parse_sources(text):
+    sources = parse_sources(text)
+    for offsets in sources:
         if offsets.cluster_id == state.cluster_id:
             _check_history(offsets, log, batch_id)
-        ends.update(live_offsets(offsets, state))
+    ends = offsets_of_sources(sources, state)
     if not ends:
         raise InvalidRequestError(
             f"micro-batch {batch_id} of {checkpoint} reads no topic of cluster {state.cluster_id}: consumer offsets "

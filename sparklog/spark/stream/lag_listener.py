@@ -110,7 +110,9 @@ class LagListener(StreamingQueryListener):
 def commit_progress(progress: Mapping[str, Any], coordinator: Coordinator, group: str) -> None:
     """Commit the offsets at which the batch of a query's progress ended. Errors as ``commit_ends``; RootReplacedError
     if they are of another history than the log's, UnlinkedHistoryError if that is not known."""
-    ends = [end for end, _ in _parse_sources(progress) if uncommitted_offsets(end, coordinator.state, group)]
+    ends = [end for end, _ in _parse_sources(progress) if end.cluster_id == coordinator.state.cluster_id]
+    if not uncommitted_offsets(ends, coordinator.state, group):
+        return
     if any(end.planned_at is not None and end.planned_at.version > coordinator.state.version for end in ends):
         coordinator.refresh()
     history = coordinator.log.unlinked_jumps  # read before the check

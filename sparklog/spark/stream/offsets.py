@@ -194,11 +194,21 @@ def live_offsets(offsets: StreamOffsets, state: State) -> dict[tuple[str, int], 
     }
 
 
-def uncommitted_offsets(offsets: StreamOffsets, state: State, group: str) -> dict[tuple[str, int], int]:
-    """Return the ``live_offsets`` that differ from the group's committed ones."""
+def offsets_of_sources(sources: Iterable[StreamOffsets], state: State) -> dict[tuple[str, int], int]:
+    """Return the ``live_offsets`` of a batch: of sources that read the same partition, those of the one that is behind,
+    since what starts there must not skip what only the others have read."""
+    ends: dict[tuple[str, int], int] = {}
+    for offsets in sources:
+        for partition, offset in live_offsets(offsets, state).items():
+            ends[partition] = min(offset, ends.get(partition, offset))
+    return ends
+
+
+def uncommitted_offsets(sources: Iterable[StreamOffsets], state: State, group: str) -> dict[tuple[str, int], int]:
+    """Return the ``offsets_of_sources`` that differ from the group's committed ones."""
     return {
         partition: offset
-        for partition, offset in live_offsets(offsets, state).items()
+        for partition, offset in offsets_of_sources(sources, state).items()
         if (committed := state.committed(group, *partition)) is None or committed.offset != offset
     }
 

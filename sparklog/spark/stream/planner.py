@@ -295,9 +295,8 @@ class StreamPlanner:
 def commit_ends(coordinator: Coordinator, group: str, ends: Iterable[StreamOffsets], history: int) -> None:
     """Commit the offsets at which a batch ended in its sources, if the group's differ. ``history`` is the log's, by
     ``unlinked_jumps``, in which they were found. Errors as ``commit_group_offsets``, and UnlinkedHistoryError."""
-    state, offsets = coordinator.state, {}
-    for end in ends:
-        offsets.update(uncommitted_offsets(end, state, group))
+    state = coordinator.state
+    offsets = uncommitted_offsets(ends, state, group)
     for part in split_offsets(offsets) if offsets else ():
         # another instance of the query may have committed others while this one was suspended
         replaces = {partition: find_offset(state, group, *partition) for partition in part}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,14 @@ from sparklog.protocol.decide.segments import delete_records
 from sparklog.protocol.decide.topics import alter_configs, create_partitions
 from sparklog.spark.source.rows import read_schema
 from sparklog.spark.source.source import SparklogDataSource
+from sparklog.spark.stream.offsets import offsets_of_sources, parse
 from sparklog.spark.stream.options import stream_options
 from sparklog.spark.stream.reader import SparklogStreamReader
 from sparklog.spark.versions.api import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from sparklog.store.local import LocalStore
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
+from sparklog.types import TopicPartition
 from tests.cluster.client.test_producer_restored_roots import ReadInBackground, pass_by
 from tests.cluster.log.test_replaced_root import restore, take_snapshot
 from tests.cluster.spark.helpers import across, cluster, write_rows
@@ -712,3 +715,14 @@ def test_commits_that_add_no_records_make_no_batch(tmp_path: Path) -> None:
     log.create_topic("another")
     assert list(job.latestOffset(end, ALL).items()) == list(end.items())
     assert list(reader(tmp_path).latestOffset(end, ALL).items()) == list(end.items())
+
+
+def test_of_two_sources_of_a_topic_the_group_stands_where_the_slower_one_is(tmp_path: Path) -> None:
+    cluster(tmp_path, orders=1)
+    produce(tmp_path, "orders", 10)
+    job = reader(tmp_path)
+    faster = parse(job.latestOffset(job.initialOffset(), ReadAllAvailable()))
+    slower = replace(faster, partitions={TopicPartition("orders", 0): 3})
+    state = open_cluster(str(tmp_path)).state
+    for sources in ([faster, slower], [slower, faster]):
+        assert offsets_of_sources(sources, state) == {("orders", 0): 3}
