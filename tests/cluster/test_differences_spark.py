@@ -94,7 +94,7 @@ def test_offset_ids(tmp_path: Path) -> None:
     end = job.latestOffset(job.initialOffset(), test_stream_planner.ALL)
     state = log.refresh()
     ids = f"orders={state.topic('orders').topic_id}"
-    name = f"$ids:{state.cluster_id}:{ids},${state.version}={state.digest}"
+    name = f"$ids:{state.cluster_id}:{ids},orders/0=0,${state.version}={state.digest}"
     assert end == {"orders": {"0": 1}, name: {}}
     assert job.reportLatestOffset() == {"orders": {"0": 1}}
 
