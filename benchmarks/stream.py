@@ -24,6 +24,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Writ
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
+import sparklog
 from benchmarks import clusters, spark_session, stream_age
 from benchmarks.measure import (
     Figure,
@@ -55,6 +56,8 @@ WARM_SECONDS = 4.0
 """at the start of a query that are not counted: the first batches start processes and compile plans."""
 REFERENCE = "rate source to a no-op sink"
 COLUMNS = ("key", "value", "timestamp")
+SMALL_PARTITIONS, SMALL_RECORDS = 64, 10
+"""of a batch with few records of each partition."""
 
 
 def run(settings: Settings) -> list[Figure]:
@@ -65,6 +68,7 @@ def run(settings: Settings) -> list[Figure]:
         figures = _latency(spark, folder, seconds=6.0 if settings.quick else 15.0, rounds=1 if settings.quick else 2)
         figures += _copy(spark, folder, settings.rows // 2, min(settings.runs, 3))
         figures += _idle(spark, folder, seconds=2.0 if settings.quick else 5.0)
+        figures += _small_batches(spark, folder, batches=10 if settings.quick else 30)
         return figures + stream_age.run(spark, _new(folder), settings.quick)
 
 
@@ -219,9 +223,9 @@ def _end(cluster: Coordinator, topic: str) -> int:
     return sum(partition.high_watermark for partition in cluster.refresh().topic(topic).partitions)
 
 
-def _stream(spark: SparkSession, folder: Path, topic: str, starting: str = "latest") -> DataFrame:
+def _stream(spark: SparkSession, folder: Path, topic: str, starting: str = "latest", **options: str) -> DataFrame:
     reader = spark.readStream.format("sparklog").option("kafka.bootstrap.servers", str(folder / "log"))
-    return reader.option("subscribe", topic).option("startingOffsets", starting).load()
+    return reader.option("subscribe", topic).option("startingOffsets", starting).options(**options).load()
 
 
 def _to_topic(frame: DataFrame, folder: Path, topic: str = "out", checkpoint: str = "checkpoint") -> Any:
@@ -298,6 +302,46 @@ def _copy(spark: SparkSession, folder: Path, rows: int, runs: int) -> list[Figur
     trigger = milliseconds(_part(triggers, "triggerExecution") / 1000)
     where = f"its one trigger takes {trigger} ({_parts(triggers)} ms), the rest is a query's start and end"
     return [throughput(f"availableNow copy of {rows:,} rows", rows, samples, ("stream", "batch"), 0.8, where)]
+
+
+# -- batches of many small partitions
+
+
+def _small_batches(spark: SparkSession, folder: Path, batches: int) -> list[Figure]:
+    """Return how long a batch takes that has few records of each of many partitions, with Spark's sink ``noop``."""
+    figures = []
+    for name, options in (("", {}), (", maxPartitions=auto", {"maxPartitions": "auto"})):
+        here = _new(folder)
+        cluster = create_cluster(str(here / "log"))
+        cluster.create_topic("in", SMALL_PARTITIONS)
+        frame = _stream(spark, here, "in", **options).select(*COLUMNS)
+        writer = frame.writeStream.format("noop").option("checkpointLocation", str(here / "checkpoint"))
+        query = writer.trigger(processingTime="0 seconds").start()
+        _wait(lambda: (here / "checkpoint" / "commits" / "0").exists(), query)  # noqa: B023 - called in this round
+        milliseconds_each: list[float] = []
+        with sparklog.Producer(cluster=cluster, linger_ms=60_000) as producer:
+            for batch in range(batches):
+                for partition in range(SMALL_PARTITIONS):
+                    for _ in range(SMALL_RECORDS):
+                        producer.send("in", b"x" * 92, key=b"k", partition=partition)
+                producer.flush()
+                _wait(lambda: (here / "checkpoint" / "commits" / str(batch + 1)).exists(), query)  # noqa: B023
+        for one in query.recentProgress:
+            if one.numInputRows:
+                milliseconds_each.append(one.durationMs["triggerExecution"])
+        query.stop()
+        seconds = [each / 1000 for each in milliseconds_each[batches // 4 :]]
+        figures.append(
+            Figure(
+                f"a micro-batch of {SMALL_PARTITIONS} partitions, {SMALL_RECORDS} records each{name}",
+                milliseconds(median(seconds)),
+                target="<= 300 ms",
+                met=median(seconds) <= 0.3,
+                where=f"slowest {milliseconds(max(seconds))}",
+                samples={"batches": seconds},
+            )
+        )
+    return figures
 
 
 # -- a trigger with nothing new
