@@ -83,6 +83,8 @@ def _count_bytes(segment: Segment, start: int, end: int) -> int:
 
 def tasks_of(ranges: Sequence[PlannedRange], options: SourceOptions) -> list[list[PlannedRange]]:
     """Return the ranges of each task, by options ``maxPartitions`` and ``minPartitions``."""
+    if options.max_partitions is None:  # a topic may have a million segments: no sizes are added up
+        return [[planned] for planned in ranges]
     sizes = [planned.size_bytes for planned in ranges]
     groups = group_ranges(sizes, options.max_partitions, options.min_partitions)
     return [[ranges[number] for number in group] for group in groups]
