@@ -46,6 +46,12 @@ class PartitionBatches:
         return self.unknown_under is not None
 
 
+def forget_files(entries: Sequence[PartitionBatches]) -> None:
+    """Let the next attempt write other files."""
+    for entry in entries:
+        entry.append = None
+
+
 def halve(in_flight: Sequence[PartitionBatches]) -> tuple[list[PartitionBatches], list[PartitionBatches]] | None:
     """Return two parts that can be committed one by one; None if that is not possible.
 
@@ -59,8 +65,7 @@ def halve(in_flight: Sequence[PartitionBatches]) -> tuple[list[PartitionBatches]
     if len(parts) == 1:
         if len(in_flight) == 1 or any(entry.outcome_unknown for entry in in_flight):
             return None
-        for entry in in_flight:
-            entry.append = None
+        forget_files(in_flight)
         parts = [[entry] for entry in in_flight]
     first, second = parts[: len(parts) // 2], parts[len(parts) // 2 :]
     return [entry for part in first for entry in part], [entry for part in second for entry in part]

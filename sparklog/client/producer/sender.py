@@ -30,9 +30,9 @@ from functools import partial
 
 from sparklog.client.background_thread import BackgroundThread
 from sparklog.client.producer.batch_files import NO_IDENTITY
-from sparklog.client.producer.in_flight import PartitionBatches, RetryQueue, batches_of, halve
+from sparklog.client.producer.in_flight import PartitionBatches, RetryQueue, batches_of, forget_files, halve
 from sparklog.client.producer.record_accumulator import Drained
-from sparklog.client.producer.sender_base import SEQUENCES, SenderBase, forget_files, set_offsets, unwritten_by_topic
+from sparklog.client.producer.sender_base import SEQUENCES, SenderBase, set_offsets, unwritten_by_topic
 from sparklog.errors import (
     FencedError,
     IndeterminateCommitError,

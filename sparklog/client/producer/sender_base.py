@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sparklog.client.producer.batch_files import PartitionRun, write_files
 from sparklog.client.producer.config import ProducerConfig
-from sparklog.client.producer.in_flight import PartitionBatches
+from sparklog.client.producer.in_flight import PartitionBatches, forget_files
 from sparklog.client.producer.metrics import ProducerMetrics
 from sparklog.client.producer.record_accumulator import Accumulator, PendingBatch
 from sparklog.client.producer.topic_routing import Topics
@@ -111,12 +111,6 @@ def set_offsets(batches: Sequence[PendingBatch], base_offset: int, append_time_m
         if base_offset != UNKNOWN_OFFSET:
             base_offset += batch.rows
         batch.columns = None
-
-
-def forget_files(entries: Sequence[PartitionBatches]) -> None:
-    """Let the next attempt write other files."""
-    for entry in entries:
-        entry.append = None
 
 
 def unwritten_by_topic(in_flight: Sequence[PartitionBatches]) -> Mapping[str, Sequence[PartitionBatches]]:
