@@ -318,7 +318,6 @@ def _small_batches(spark: SparkSession, folder: Path, batches: int) -> list[Figu
         writer = frame.writeStream.format("noop").option("checkpointLocation", str(here / "checkpoint"))
         query = writer.trigger(processingTime="0 seconds").start()
         _wait(lambda: (here / "checkpoint" / "commits" / "0").exists(), query)  # noqa: B023 - called in this round
-        milliseconds_each: list[float] = []
         with sparklog.Producer(cluster=cluster, linger_ms=60_000) as producer:
             for batch in range(batches):
                 for partition in range(SMALL_PARTITIONS):
@@ -326,11 +325,9 @@ def _small_batches(spark: SparkSession, folder: Path, batches: int) -> list[Figu
                         producer.send("in", b"x" * 92, key=b"k", partition=partition)
                 producer.flush()
                 _wait(lambda: (here / "checkpoint" / "commits" / str(batch + 1)).exists(), query)  # noqa: B023
-        for one in query.recentProgress:
-            if one.numInputRows:
-                milliseconds_each.append(one.durationMs["triggerExecution"])
+        taken = [one.durationMs["triggerExecution"] / 1000 for one in query.recentProgress if one.numInputRows]
         query.stop()
-        seconds = [each / 1000 for each in milliseconds_each[batches // 4 :]]
+        seconds = taken[batches // 4 :]
         figures.append(
             Figure(
                 f"a micro-batch of {SMALL_PARTITIONS} partitions, {SMALL_RECORDS} records each{name}",

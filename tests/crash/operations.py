@@ -185,7 +185,7 @@ def transact(process: Process, expected: Expected, meanwhile: Callable[[int], ob
 
 
 def upgrade(process: Process, expected: Expected) -> None:
-    """The level is raised while a transaction is open; then another client, of the new level, writes history."""
+    """The level is raised while a transaction is open; then another client sets a config that needs it."""
 
     def upgrade_meanwhile(number: int) -> None:
         cluster = process.open()

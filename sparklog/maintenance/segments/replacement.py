@@ -322,8 +322,8 @@ def _has_history(replacements: Iterable[PreparedReplacement]) -> bool:
 def _decide(state: State, planned: State, request: SegmentsRequest) -> Decision[SegmentsResult]:
     """Return the changes that are still valid.
 
-    A compaction is rejected if its topic is no longer compacted, its rules have changed, or ``log.cleaner.enable`` is
-    false. Kafka also aborts a running cleaning in these cases.
+    Compactions are left out if the topic is no longer compacted, its compaction settings have changed, or the cleaner
+    has been disabled (``log.cleaner.enable``). Kafka aborts a running cleaning in these cases, too.
     """
     enabled = ClusterConfig.resolve(state.configs).log_cleaner_enable
     left_out = [

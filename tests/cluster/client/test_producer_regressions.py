@@ -50,8 +50,8 @@ def test_records_after_an_unexpected_error_are_not_mistaken_for_a_repetition() -
 
 
 class DeniedStore(FaultyStore):
-    """Once armed, it stores a commit without an answer; then it does not answer, and then raises ``error``, so many
-    times."""
+    """Once armed, loses the response of the next commit; then ``silent`` reads are unavailable, and ``refused`` reads
+    raise ``error``."""
 
     armed = False
     silent, refused = 5, 6
