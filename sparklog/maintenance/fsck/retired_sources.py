@@ -18,7 +18,7 @@ Not for: files of which a sound copy is left at some broker (``file_repair``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple, cast
 
@@ -88,7 +88,9 @@ class RetiredSources:
                 why_not = f"the segments at commit {lost.version} are not known any more"
             else:
                 compacted_with = tuple(then.partition(lost.partition))
-                why_not = describe_returning(lost, compacted_with, now.partition(lost.partition))
+                why_not = describe_returning(
+                    lost, compacted_with, now.partition(lost.partition), listed.partition(lost.partition)
+                )
         for segment in before if not why_not else ():
             why_not = why_not or self._describe_unsound(topic, segment)
         sources = () if why_not else tuple(before)
@@ -135,14 +137,24 @@ def describe_uncovered(lost: Segment, before: list[Segment]) -> str:
     return ""
 
 
-def describe_returning(lost: Segment, then: Iterable[Segment], now: Iterable[Segment]) -> str:
+def describe_returning(
+    lost: Segment, then: Sequence[Segment], now: Iterable[Segment], before: Iterable[Segment] = ()
+) -> str:
     """Return why records that compaction removed from a lost segment would come back for good; empty if they would be
     removed again. ``then`` are the segments when the lost one was written, ``now`` the live ones. Pure.
 
     What supersedes a record was in the log then, at a later offset. It still is if the segments of these offsets are
     of the same offsets and have no fewer records, or have a record at each offset. Those of a merged segment cannot be
     counted: one tombstone that is gone and one record that a repair brought back are as many as before.
+
+    The one exception is a compaction after a repair: it removes what the repair brought back, and may drop the
+    tombstone with it, whose delete horizon is that of an earlier pass. It is seen in the segments right ``before``.
     """
+    unchanged = set(then)
+    if any(
+        each.base_offset >= lost.end_offset and each.delete_horizon_ms >= 0 for each in before if each not in unchanged
+    ):
+        return _returning(lost)
     later = [segment for segment in then if segment.base_offset >= lost.end_offset]
     end = max((segment.end_offset for segment in later), default=0)
     records = {(segment.base_offset, segment.end_offset): segment.records for segment in later}
@@ -150,14 +162,18 @@ def describe_returning(lost: Segment, then: Iterable[Segment], now: Iterable[Seg
     for segment in now:
         if lost.end_offset <= segment.base_offset < end:
             offsets -= min(segment.end_offset, end) - segment.base_offset
-            before = records.get((segment.base_offset, segment.end_offset))
-            if segment.has_gaps and (before is None or segment.records < before):
+            expected = records.get((segment.base_offset, segment.end_offset))
+            if segment.has_gaps and (expected is None or segment.records < expected):
                 break
     else:
         if offsets <= 0:
             return ""
+    return _returning(lost)
+
+
+def _returning(lost: Segment) -> str:
     return (
-        f"{lost.path} was compacted, and so were later records since: keys that were deleted would come back with "
+        f"{lost.path} was compacted, and so were later records: keys that were deleted would come back with "
         "records whose tombstones are gone. The files that it was made of are kept; `sparklog dump-log` shows them"
     )
 

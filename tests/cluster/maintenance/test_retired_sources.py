@@ -281,6 +281,29 @@ def test_a_key_that_was_deleted_does_not_come_back(tmp_path: Path, tombstone_is_
         assert keys(cluster) == [b"a", b"d", b"z", b"y"]
 
 
+def test_a_key_that_was_deleted_does_not_come_back_by_a_repair_of_what_was_compacted_after_a_repair(
+    tmp_path: Path,
+) -> None:
+    """The pass after the first repair removes the record, and its tombstone together with it."""
+    cluster = DamagedCluster(tmp_path)
+    put_a_deleted_key(cluster)
+    configure(cluster, internal_segment_bytes="600")
+    lose_first(cluster)
+    assert repaired(cluster).clean
+    compact(cluster.reopened(), InProcess())
+    kept, path = lose_first(cluster)
+    repaired(cluster)
+    path.write_bytes(kept)
+    assert keys(cluster) == [b"a", b"d", b"z", b"y"]
+
+
+def lose_first(cluster: DamagedCluster) -> tuple[bytes, Path]:
+    path = cluster.file(live(cluster)[0].path)
+    kept = path.read_bytes()
+    path.unlink()
+    return kept, path
+
+
 def damage_value(cluster: DamagedCluster, segment: Segment) -> None:
     cluster.flip(segment.path, cluster.file(segment.path).stat().st_size // 2)
 
