@@ -83,8 +83,7 @@ class Golden:
         first, *others = found.partitions[0].replicas
         copies = [(broker, coordinator.store_of(broker)) for broker in others]
         writer = SegmentFileWriter(coordinator.store_of(first), key, broker=first, replicas=copies)
-        stamped = found.configs.get("message.timestamp.type") == "LogAppendTime"
-        writer.start_run(RunTarget(topic, found.topic_id, 0, stamped, **producer))
+        writer.start_run(RunTarget(topic, found.topic_id, 0, **producer))
         columns = [
             pa.array([b"k"] * len(values), pa.binary()),
             pa.array(values, pa.binary()),

@@ -112,10 +112,9 @@ class World:
             broker=replicas[0],
             replicas=others,
         )
-        stamped = topic_state.configs.get("message.timestamp.type") == "LogAppendTime"
         for partition, rows in records.items():
             identity = {} if producer is None else producer._asdict() | {"base_sequence": sequence}
-            writer.start_run(RunTarget(topic, topic_state.topic_id, partition, stamped, **identity))
+            writer.start_run(RunTarget(topic, topic_state.topic_id, partition, **identity))
             writer.write(batch_of(rows, topic_state.partitions[partition].log_end_offset))
         coordinator.append(AppendRequest(appends=writer.finish(), **request))
 

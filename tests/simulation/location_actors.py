@@ -48,7 +48,7 @@ from tests.simulation.locations import ROOT, TOPICS, VACUUM_SECONDS, Clock, Worl
 MAX_FAILURES = 12
 """failures after which an actor gives up: a cluster may be closed to it for good."""
 
-RULES = SimpleNamespace(codec="none", codec_level=None, log_append_time=False)
+RULES = SimpleNamespace(codec="none", codec_level=None)
 VALUES_ONLY = record_schema(columns_present(False, False))
 LENGTHENING = 1.25
 """Factor by which the pauses of maintenance grow."""

@@ -16,7 +16,6 @@ from functools import partial
 import pyarrow as pa
 
 from sparklog.client.reader import LogReader
-from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.errors import (
     CommitConflictError,
@@ -300,19 +299,15 @@ class Writer:
         """One file for all partitions of the batch, durable and not visible yet."""
         state = coordinator.state
         topic = state.topic(batch.topic)
-        config = TopicConfig.resolve(topic.configs, state.configs)
         first = min(batch.records)
         expected = topic.partitions[first].log_end_offset
         key = segment_key(batch.topic, first, expected, state.version, coordinator.log.ids.write_id())
         has_key = any(record.key is not None for records in batch.records.values() for record in records)
         writer = SegmentFileWriter(coordinator.store, key, has_key=has_key)
-        stamped = config.message_timestamp_type == "LogAppendTime"
         try:
             for partition, records in batch.records.items():
                 sequence = batch.sequences[partition]
-                writer.start_run(
-                    RunTarget(batch.topic, topic.topic_id, partition, stamped, self.producer_id, 0, sequence)
-                )
+                writer.start_run(RunTarget(batch.topic, topic.topic_id, partition, self.producer_id, 0, sequence))
                 writer.write(_arrow(records, has_key))
         except StorageError:
             writer.abort()

@@ -124,7 +124,6 @@ def _write_file(
                 topic.name,
                 topic.topic_id,
                 run.partition,
-                topic.rules.log_append_time,
                 *identity,
                 run.base_sequence,
             )

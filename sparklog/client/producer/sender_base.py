@@ -72,8 +72,7 @@ class SenderBase:
         """Give the records of a commit their offsets and, if the topic uses LogAppendTime, the commit's timestamp."""
         timestamp_ms = self._coordinator.state.timestamp_ms
         for entry, appended in zip(in_flight, result.appended, strict=True):
-            assert entry.append is not None
-            set_offsets(entry.batches, appended.base_offset, timestamp_ms if entry.append.log_append_time else -1)
+            set_offsets(entry.batches, appended.base_offset, timestamp_ms if appended.log_append_time else -1)
 
     def _resolve(self, batches: Sequence[PendingBatch], error: BaseException | None = None) -> None:
         """Record these batches as committed (``error`` None) or failed, and run their callbacks."""

@@ -25,7 +25,6 @@ class RunTarget(NamedTuple):
     topic: str
     topic_id: str
     partition: int
-    log_append_time: bool = False
     producer_id: int = -1
     producer_epoch: int = -1
     base_sequence: int = -1
@@ -61,6 +60,9 @@ class SegmentFileWriter:
             self._output, codec=codec, level=level, has_key=has_key, has_headers=has_headers, has_offsets=has_offsets
         )
         self._starts: list[tuple[RunTarget, int]] = []
+        self._null_keys: list[bool] = []
+        """Whether a record has no key, by run."""
+        self._has_key = has_key
         self._written = 0
         self._has_offsets = has_offsets
         self._last_offset = -1
@@ -77,6 +79,7 @@ class SegmentFileWriter:
     def start_run(self, target: RunTarget) -> None:
         """Start a run: the following batches are for this partition."""
         self._starts.append((target, len(self._writer.entries)))
+        self._null_keys.append(not self._has_key)
         self._written = 0
         self._last_offset = -1
 
@@ -95,6 +98,8 @@ class SegmentFileWriter:
             base_sequence=sequence,
         )
         self._written += batch.num_rows
+        if self._has_key and batch.column(0).null_count:
+            self._null_keys[-1] = True
         if self._has_offsets:
             self._last_offset = batch.column(-1)[-1].as_py()
 
@@ -109,20 +114,20 @@ class SegmentFileWriter:
             self.abort()
             raise
         ends = [*(first for _, first in self._starts[1:]), len(self._writer.entries)]
-        runs = zip(self._starts, ends, strict=False)  # a file without runs has an end, and no start
-        return [self._to_append(target, first, end) for (target, first), end in runs if end > first]
+        runs = zip(self._starts, ends, self._null_keys, strict=False)  # a file without runs has an end, and no start
+        return [self._to_append(*start, end, has_null_keys) for start, end, has_null_keys in runs if end > start[1]]
 
     def abort(self) -> None:
         """Delete the unfinished file, best effort; a remaining one is an orphan."""
         self._output.abort()
 
-    def _to_append(self, target: RunTarget, first: int, end: int) -> PartitionAppend:
+    def _to_append(self, target: RunTarget, first: int, end: int, has_null_keys: bool) -> PartitionAppend:
         return PartitionAppend(
             topic=target.topic,
             topic_id=target.topic_id,
             partition=target.partition,
             run=self._output.run(self._writer.entries[first:end], first),
-            log_append_time=target.log_append_time,
+            null_keys=has_null_keys,
             producer_id=target.producer_id,
             producer_epoch=target.producer_epoch,
             base_sequence=target.base_sequence,

@@ -12,8 +12,10 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import astuple
 
+from sparklog.config.topic_configs import TopicConfig
 from sparklog.errors import (
     InvalidPartitionsError,
+    InvalidRecordError,
     InvalidRequestError,
     InvalidTopicError,
     OutOfOrderSequenceNumberError,
@@ -44,13 +46,14 @@ UNKNOWN_OFFSET = -1
 
 
 class PartitionAppend(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of written batches for one partition. ``topic_id`` is that of the topic the writer saw."""
+    """One run of written batches for one partition. ``topic_id`` is that of the topic the writer saw. ``null_keys``: a
+    record has no key."""
 
     topic: str
     topic_id: str
     partition: int
     run: Run
-    log_append_time: bool = False
+    null_keys: bool = False
     producer_id: int = -1
     producer_epoch: int = -1
     base_sequence: int = -1
@@ -97,13 +100,17 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Appended(NamedTuple):
-    """Offsets of one appended run: ``[base_offset, base_offset + records)``, or ``UNKNOWN_OFFSET``."""
+    """Offsets of one appended run: ``[base_offset, base_offset + records)``, or ``UNKNOWN_OFFSET``.
+
+    ``log_append_time``: its records have the commit's timestamp.
+    """
 
     topic: str
     topic_id: str
     partition: int
     base_offset: int
     records: int
+    log_append_time: bool = False
 
 
 class AppendResult(NamedTuple):
@@ -121,7 +128,8 @@ def decide_append(state: State, request: AppendRequest) -> Decision[AppendResult
     """Assign offsets to written runs.
 
     Raises InvalidTopicError for internal topics, UnknownTopicOrPartitionError if a topic was deleted or re-created
-    since the records were written, or may not be created any more, NotLeaderOrFollowerError, NotEnoughReplicasError and
+    since the records were written, or may not be created any more, InvalidRecordError for a record without a key if the
+    topic is compacted by now, NotLeaderOrFollowerError, NotEnoughReplicasError and
     StaleWriteError if they have to be written again, ProducerFencedError and OutOfOrderSequenceNumberError by Kafka's
     rules for idempotent producers, UnknownProducerIdError if an earlier attempt at the same append may have been
     forgotten, InvalidRequestError for a repetition whose number is not known, and the errors of
@@ -206,7 +214,16 @@ def _make_application_write(request: AppendRequest, appended: list[Appended]) ->
     return ApplicationWrite(
         application=request.application,
         application_version=request.application_version,
-        ranges=[WrittenRange(**run._asdict()) for run in ranges.values()],
+        ranges=[
+            WrittenRange(
+                topic=run.topic,
+                topic_id=run.topic_id,
+                partition=run.partition,
+                base_offset=run.base_offset,
+                records=run.records,
+            )
+            for run in ranges.values()
+        ],
         source_digest=request.source_digest,
     )
 
@@ -257,10 +274,17 @@ class _Cursor:
         validate_written_topic(item.topic)
         topic_id, partition = self._find(item)
         topic_partition = (item.topic, item.partition)
+        config = TopicConfig.resolve(self._configs(item.topic), self._state.configs)
+        log_append_time = config.message_timestamp_type == "LogAppendTime"
+        appended = Appended(
+            item.topic, topic_id, item.partition, UNKNOWN_OFFSET, item.run.records, log_append_time=log_append_time
+        )
         if item.producer_id >= 0:
             earlier_offset = self._check_producer(item, partition)
             if earlier_offset is not None:
-                return Appended(item.topic, topic_id, item.partition, earlier_offset, item.run.records)
+                return appended._replace(base_offset=earlier_offset)
+        if item.null_keys and "compact" in config.cleanup_policy:
+            raise _keyless(item)
         check_not_stale(self._state, item.run, *topic_partition)
         run = with_counted_copies(self._state, item.run, *topic_partition)
         if not is_led_alone(partition, run):
@@ -275,20 +299,23 @@ class _Cursor:
                 base_offset=end,
                 leader_epoch=partition.leader_epoch,
                 run=run,
-                log_append_time=item.log_append_time,
+                log_append_time=log_append_time,
                 producer_id=item.producer_id,
                 producer_epoch=item.producer_epoch,
                 base_sequence=item.base_sequence,
             )
         )
-        return Appended(item.topic, topic_id, item.partition, end, item.run.records)
+        return appended._replace(base_offset=end)
+
+    def _configs(self, topic: str) -> Mapping[str, str]:
+        created = self._created.get(topic)
+        return self._state.topics[topic].configs if created is None else created.configs
 
     def _with_copies(self, item: PartitionAppend, run: Run, topic_id: str, partition: PartitionState) -> PartitionState:
         """Return the partition after the run; if that needs another leader, the election comes before the append."""
         topic_partition = (item.topic, item.partition)
         before = self._led.get(topic_partition, partition)
-        created = self._created.get(item.topic)
-        configs = self._state.topics[item.topic].configs if created is None else created.configs
+        configs = self._configs(item.topic)
         after = with_copies(self._state, configs, *topic_partition, before, run, self._acks)
         if after.leader != before.leader:
             self.actions.append(make_partition_change(item.topic, topic_id, item.partition, after))
@@ -374,6 +401,16 @@ def _check_not_forgotten(item: PartitionAppend, partition: PartitionState) -> No
             producer_id=item.producer_id,
             path=item.run.path,
         )
+
+
+def _keyless(item: PartitionAppend) -> InvalidRecordError:
+    return InvalidRecordError(
+        f"topic {item.topic!r} was made compacted while records were written for {item.topic}-{item.partition}, and "
+        "one of them has no key: compaction would remove it. None of them is in the log; give every record a key, or "
+        "remove compact from its cleanup.policy",
+        topic=item.topic,
+        partition=item.partition,
+    )
 
 
 def _fenced(item: PartitionAppend, epoch: int) -> ProducerFencedError:

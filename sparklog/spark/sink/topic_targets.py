@@ -53,7 +53,7 @@ class TopicTarget(TopicRules):
 
     def run(self, partition: int) -> RunTarget:
         """Return the target of a run of records for a partition."""
-        return RunTarget(self.topic, self.topic_id, partition, self.log_append_time)
+        return RunTarget(self.topic, self.topic_id, partition)
 
     def key(self, partition: int, version: int, write_id: str) -> str:
         """Return the key of a new file of the partition, below the root of its broker. ``version`` is that of the state

@@ -192,9 +192,8 @@ def test_commit_times_increase_although_the_clock_goes_back(root: str) -> None:
 
 def test_log_append_time_is_the_time_of_the_commit(root: str) -> None:
     coordinator = create_cluster(root)
-    coordinator.create_topic("orders")
-    append_stamped = write_values(coordinator, "orders", 0, [b"a", b"b"], log_append_time=True)
-    coordinator.append(AppendRequest(appends=[append_stamped]))
+    coordinator.create_topic("orders", configs={"message.timestamp.type": "LogAppendTime"})
+    append_values(coordinator, "orders", 0, [b"a", b"b"])
     segment = coordinator.segments("orders").partition(0)[0]
     assert segment.append_time_ms == coordinator.state.timestamp_ms
     assert segment.max_timestamp_us == coordinator.state.timestamp_ms * 1000

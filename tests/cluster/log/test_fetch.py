@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,7 @@ from sparklog.log.layout import segment_key
 from sparklog.log.records.fetch import Fetcher, TimedOffset
 from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.protocol.decide.append import AppendRequest
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
 from sparklog.types import CREATE_TIME, LOG_APPEND_TIME
 from tests.sample import examples
@@ -35,13 +37,13 @@ def batch_of(timestamps: list[int], first: int = 0) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([keys, values, stamps], names=["key", "value", "timestamp"])
 
 
-def append_file(coordinator: Coordinator, runs: dict[int, Batches], stamped: bool = False) -> str:
+def append_file(coordinator: Coordinator, runs: dict[int, Batches]) -> str:
     """Append one file with a run of batches for each of these partitions; each batch is given by its timestamps."""
     state = coordinator.state
     key = segment_key("t", 0, 0, coordinator.state.version, coordinator.log.ids.write_id())
     writer = SegmentFileWriter(coordinator.store, key)
     for partition, batches in runs.items():
-        writer.start_run(RunTarget("t", state.topic("t").topic_id, partition, stamped))
+        writer.start_run(RunTarget("t", state.topic("t").topic_id, partition))
         offset = state.partition("t", partition).log_end_offset
         for timestamps in batches:
             writer.write(batch_of(timestamps, offset))
@@ -111,7 +113,9 @@ def test_a_read_touches_only_the_requested_batches_and_columns() -> None:
 
 def test_records_of_a_topic_with_log_append_time_have_the_time_of_the_commit() -> None:
     coordinator = new_cluster()
-    append_file(coordinator, {0: [[1, 2]]}, stamped=True)
+    changes = {"message.timestamp.type": "LogAppendTime"}
+    coordinator.submit(partial(alter_configs, topic="t", changes=changes))
+    append_file(coordinator, {0: [[1, 2]]})
     committed_us = coordinator.state.timestamp_ms * 1000
     segments = coordinator.segments("t").partition(0)
     fetcher = Fetcher(lambda broker: coordinator.store)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from sparklog.coordinator import Coordinator
 from sparklog.errors import CorruptIndexError, InvalidRecordError
 from sparklog.log.records.fetch import Fetcher, TimedOffset
 from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.types import CREATE_TIME, LOG_APPEND_TIME
 from tests.sample import examples
 from tests.unit.format.segments import gapped_batch
@@ -36,10 +38,13 @@ def read(coordinator: Coordinator, start: int, end: int, columns: list[str] | No
 
 
 def three_files(stamped: bool = False) -> Coordinator:
-    """Offsets 0 to 11 of times 0 to 11, in three files."""
+    """Offsets 0 to 11 of times 0 to 11, in three files; or with the times of their commits."""
     coordinator = new_cluster()
+    if stamped:
+        changes = {"message.timestamp.type": "LogAppendTime"}
+        coordinator.submit(partial(alter_configs, topic="t", changes=changes))
     for first in (0, 4, 8):
-        append_file(coordinator, {0: [[first, first + 1], [first + 2, first + 3]]}, stamped)
+        append_file(coordinator, {0: [[first, first + 1], [first + 2, first + 3]]})
     return coordinator
 
 

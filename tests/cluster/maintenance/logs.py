@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from sparklog.format.schema import columns_present, record_schema
 from sparklog.log.layout import segment_key
 from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.protocol.decide.append import AppendRequest
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.segments import Segment
 
 MINUTE_US = 60_000_000
@@ -63,7 +65,10 @@ def append(
     log_append_time: bool = False,
     **producer: int,
 ) -> None:
-    """Append one file of these batches in one commit."""
+    """Append one file of these batches in one commit; from the first with ``log_append_time`` on, with its time."""
+    if log_append_time:
+        changes = {"message.timestamp.type": "LogAppendTime"}
+        coordinator.submit(partial(alter_configs, topic=topic, changes=changes))
     state = coordinator.refresh()
     topic_state = state.topic(topic)
     key = segment_key(
@@ -76,7 +81,7 @@ def append(
     has_key = any(record.key is not None for batch in batches for record in batch)
     has_headers = any(record.headers is not None for batch in batches for record in batch)
     writer = SegmentFileWriter(coordinator.store, key, codec=codec, has_key=has_key, has_headers=has_headers)
-    writer.start_run(RunTarget(topic, topic_state.topic_id, partition, log_append_time, **producer))
+    writer.start_run(RunTarget(topic, topic_state.topic_id, partition, **producer))
     for batch in batches:
         writer.write(batch_of(batch, columns_present(has_key, has_headers)))
     coordinator.append(AppendRequest(appends=writer.finish()))

@@ -33,14 +33,20 @@ DAY_MS = 86_400_000
 
 
 def put(c: Cluster, *pairs: tuple[str | None, str | None], minute: int | None = None, **more: Any) -> None:
-    """Append one file of records, by default a minute after the previous one."""
+    """Append one file of records, by default a minute after the previous one. If one has no key, the topic is not
+    compacted meanwhile."""
     end = c.coordinator.refresh().partition("t", 0).log_end_offset
     at = 1 + end if minute is None else minute
     written = [
         Written(None if key is None else key.encode(), None if value is None else value.encode(), at)
         for key, value in pairs
     ]
+    keyless = any(key is None for key, _ in pairs)
+    if keyless:
+        c.coordinator.submit(partial(alter_configs, topic="t", changes={"cleanup.policy": "delete"}))
     append(c.coordinator, "t", written, **more)
+    if keyless:
+        c.coordinator.submit(partial(alter_configs, topic="t", changes={"cleanup.policy": "compact"}))
 
 
 def contents(c: Cluster) -> list[tuple[int, str | None, str | None]]:
