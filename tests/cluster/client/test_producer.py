@@ -21,7 +21,7 @@ from sparklog.client.producer.config import DEFAULTS
 from sparklog.client.producer.futures import RecordMetadata
 from sparklog.client.producer.producer import Producer
 from sparklog.client.reader import ConsumerRecord, LogReader
-from sparklog.coordinator import Coordinator, create_cluster
+from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
     IllegalStateError,
@@ -115,6 +115,55 @@ def test_a_log_append_time_topic_returns_the_time_of_the_commit(cluster: Coordin
     metadata = producer.send("t", b"v", timestamp_ms=5).get(WAIT)
     assert metadata.timestamp == cluster.refresh().timestamp_ms
     assert read(cluster, "t")[0].timestamp_us == metadata.timestamp * 1000
+
+
+def alter(cluster: Coordinator, **changes: str) -> None:
+    """Change a topic's config as another process does, which no producer has noticed."""
+    other = open_cluster(cluster.store)
+    changed = {name.replace("_", "."): value for name, value in changes.items()}
+    other.submit(partial(alter_configs, topic="t", changes=changed))
+
+
+def test_records_sent_before_a_change_to_log_append_time_was_noticed_have_the_commits_time(
+    cluster: Coordinator, producer: Producer
+) -> None:
+    cluster.create_topic("t")
+    producer.send("t", b"v", timestamp_ms=5).get(WAIT)
+    alter(cluster, message_timestamp_type="LogAppendTime")
+    metadata = producer.send("t", b"w", timestamp_ms=5).get(WAIT)
+    assert metadata.timestamp == cluster.refresh().timestamp_ms
+    assert [record.timestamp_us for record in read(cluster, "t")] == [5_000, metadata.timestamp * 1000]
+
+
+def test_records_without_a_key_that_were_sent_before_a_topic_was_made_compacted_are_refused(
+    cluster: Coordinator,
+) -> None:
+    cluster.create_topic("t", 2)
+    with Producer(cluster=cluster, linger_ms=LONG_MS) as producer:
+        refused = producer.send("t", b"v", partition=0)
+        kept = producer.send("t", b"v", key=b"k", partition=1)
+        alter(cluster, cleanup_policy="compact")
+        producer.flush()
+    assert isinstance(refused.exception, InvalidRecordError)
+    assert kept.succeeded()
+    assert [record.value for record in read(cluster, "t")] == []
+
+
+def test_a_transaction_with_records_without_a_key_is_refused_once_its_topic_is_compacted(cluster: Coordinator) -> None:
+    cluster.create_topic("t")
+    with Producer(cluster=cluster, transactional_id="x") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"v")
+        producer.flush()
+        alter(cluster, cleanup_policy="compact")
+        with pytest.raises(InvalidRecordError):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        producer.begin_transaction()
+        producer.send("t", b"v", key=b"k")
+        producer.commit_transaction()
+    assert [record.key for record in read(cluster, "t")] == [b"k"]
 
 
 def test_buffered_records_share_one_commit_and_one_file_per_topic(cluster: Coordinator) -> None:

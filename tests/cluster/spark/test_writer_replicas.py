@@ -317,6 +317,19 @@ def test_a_row_without_a_key_for_a_compacted_topic_fails_its_task(tmp_path: Path
     write_job(tmp_path, KEYED, [batches(KEYED, NO_KEYS[:1])], topic="c")
 
 
+@pytest.mark.parametrize("ddl", [VALUE, KEYED])
+def test_a_job_that_began_before_its_topic_was_made_compacted_is_refused_with_a_row_without_a_key(
+    tmp_path: Path, ddl: str
+) -> None:
+    log = cluster(tmp_path, c=1)
+    job = writer(tmp_path, ddl, topic="c")
+    message = job.write(iter(batches(ddl, [{"value": row["value"]} for row in NO_KEYS])))
+    log.submit(partial(alter_configs, topic="c", changes={"cleanup.policy": "compact"}))
+    with pytest.raises(InvalidRecordError, match="made compacted while records were written"):
+        job.commit([message])
+    assert log.refresh().partition("c", 0).log_end_offset == 0
+
+
 def test_a_row_that_names_a_compacted_topic_needs_a_key(tmp_path: Path) -> None:
     compacted(tmp_path)
     ddl = "topic string, value string"

@@ -13,6 +13,7 @@ from sparklog.errors import (
     CorruptMetadataError,
     InvalidConfigurationError,
     InvalidPartitionsError,
+    InvalidRecordError,
     InvalidReplicationAssignmentError,
     InvalidReplicationFactorError,
     InvalidRequestError,
@@ -409,6 +410,26 @@ def test_a_returned_state_is_not_changed_by_later_commits() -> None:
 def test_the_result_lists_every_run_of_the_request_in_order() -> None:
     decision = decide_append(with_topic(), request(item(1, partition=1), item(2, partition=0)))
     assert decision.result.appended == [Appended("orders", "t1", 1, 0, 1), Appended("orders", "t1", 0, 0, 2)]
+
+
+def test_a_record_without_a_key_is_refused_by_the_newest_policy_unless_it_is_in_the_log() -> None:
+    keyless = request(item(2, null_keys=True, producer_id=7, producer_epoch=0, base_sequence=0))
+    state = with_topic()
+    written = after(state, decide_append(state, keyless))
+    compacted = after(written, alter_configs(written, "orders", {"cleanup.policy": "compact"}, []))
+    assert decide_append(compacted, keyless).result.duplicate
+    with pytest.raises(InvalidRecordError, match="made compacted while records were written for orders-1"):
+        decide_append(compacted, request(item(2, partition=1, null_keys=True)))
+    assert decide_append(compacted, request(item(2, partition=1))).actions
+
+
+def test_a_commit_stamps_records_by_the_newest_config() -> None:
+    state = with_topic()
+    for kind, is_stamped in (("LogAppendTime", True), ("CreateTime", False)):
+        state = after(state, alter_configs(state, "orders", {"message.timestamp.type": kind}, []))
+        decision = decide_append(state, request(item()))
+        assert [action.log_append_time for action in decision.actions if isinstance(action, Append)] == [is_stamped]
+        assert decision.result.appended[0].log_append_time is is_stamped
 
 
 # -- the fold of an append
