@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -160,11 +161,26 @@ class StreamPlanner:
         if most is not None:
             ends = prorate(starts, ends, most)
         end = self._offsets(state, ends, logs)
-        if start.partitions and not start.cluster_id:  # that of a new query
+        if not start.cluster_id:  # that of a new query, empty if its topics did not exist
             end = with_first_start(start, end)
         elif replace(start, planned_at=end.planned_at, first_start=None) == end:  # nothing is new
             end = start  # Spark compares offsets as text
         return end.to_json()
+
+    def first_end(self) -> dict[str, Any]:
+        """Return the ends of the logs, for the first batch since this process began, if Spark does not say where that
+        starts: a query may be new, or go on from a checkpoint. Losses are found once it is planned.
+
+        Raises UnknownTopicOrPartitionError.
+        """
+        start = StreamOffsets({})
+        with suppress(SparklogError):  # of a query that goes on, it need not fit the topics any more
+            start = self._parse(self.initial())
+        state = self._coordinator.refresh()
+        logs = self._logs(state, ())
+        end = self._offsets(state, {partition: log.end for partition, log in logs.items()}, logs)
+        self._latest = end
+        return (with_first_start(start, end) if start.partitions else end).to_json()
 
     def fix_end(self) -> None:
         """Fix the end of the query at the current ends of the logs, for Trigger.AvailableNow."""

@@ -36,10 +36,12 @@ class Query:
     """Runs batches as Spark does: writes the end of a batch to the checkpoint, reads it, and notes that it is over.
 
     After a restart the newest batch that is not over is run again. Spark asks the source for the start of the first
-    batch each time; that of any other is the end of the one before.
+    batch each time; that of any other is the end of the one before. Without ``has_limits``, before Spark 4.2, it asks
+    for the end of a batch first, and does not say where that starts.
     """
 
-    def __init__(self, folder: Path, numbers: random.Random, **options: str) -> None:
+    def __init__(self, folder: Path, numbers: random.Random, has_limits: bool, **options: str) -> None:
+        self.has_limits = has_limits
         self.folder, self.random, self.options = folder, numbers, options
         self.ends: list[str] = []
         """The checkpoint's ``offsets``."""
@@ -56,17 +58,29 @@ class Query:
             self.source = None
             raise Killed
 
-    def start(self) -> dict[str, Any]:
-        """Return where the next batch starts; run the last one again if it was not finished."""
+    def begin(self) -> None:
+        """Begin again after a death: run the last batch again if it was not finished."""
         if self.source is None:
             chosen = {"path": str(self.folder), "subscribe": "orders", **self.options}
             self.source = SparklogStreamReader(stream_options(chosen), read_schema(False))
-            if not self.ends:
+            if not self.ends and self.has_limits:
                 self.first = self.source.initialOffset()["orders"]
             if self.finished < len(self.ends):
                 self.run(len(self.ends) - 1, self.source.initialOffset() if len(self.ends) == 1 else self.end(-2))
         self.maybe_die()
-        return self.end(-1) if self.ends else self.source.initialOffset()
+
+    def plan(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return where the next batch starts and ends."""
+        assert self.source is not None
+        if self.has_limits:
+            start = self.end(-1) if self.ends else self.source.initialOffset()
+            return start, self.source.latestOffset(start, self.source.getDefaultReadLimit())
+        end = self.source.latestOffset()
+        if self.ends:
+            return self.end(-1), end
+        start = self.source.initialOffset()
+        self.first = start["orders"]
+        return start, end
 
     def end(self, batch: int) -> dict[str, Any]:
         return dict(json.loads(self.ends[batch]))
@@ -81,14 +95,14 @@ class Query:
 
     def trigger(self) -> bool:
         """Run the next batch, if there is anything new; return whether there was."""
-        start = self.start()
-        assert self.source is not None
-        end = self.source.latestOffset(start, self.source.getDefaultReadLimit())
+        self.begin()
+        start, end = self.plan()
         if end == start:
             return False
         self.ends.append(json.dumps(end))
         self.maybe_die()
         self.run(len(self.ends) - 1, start)
+        assert self.source is not None
         self.source.commit(end)
         return True
 
@@ -109,7 +123,7 @@ class World:
             options["kafka.group.id"] = "g"
             if self.random.random() < 0.5:
                 del options["startingOffsets"]  # where the group stands
-        self.query = Query(folder, self.random, **options)
+        self.query = Query(folder, self.random, self.random.random() < 0.5, **options)
 
     def produce(self) -> None:
         counts = [self.random.choice([0, 0, 1, 5]) for _ in self.counts]

@@ -146,6 +146,20 @@ def test_a_first_batch_that_is_run_again_starts_where_it_started(tmp_path: Path,
     assert "/" not in str(following), "only the end of the first batch has its start"
 
 
+def test_a_first_batch_of_topics_that_did_not_exist_before_is_run_again_from_their_beginning(tmp_path: Path) -> None:
+    log = cluster(tmp_path)
+    chosen = {"subscribePattern": "or.*", "startingOffsets": "latest"}
+    job = reader(tmp_path, **chosen)
+    start = job.initialOffset()
+    assert start == {}
+    log.create_topic("orders", 1)
+    produce(tmp_path, "orders", 5)
+    end = job.latestOffset(start, ALL)
+    assert len(read(job, start, end)) == 5
+    again = reader(tmp_path, **chosen)
+    assert len(read(again, again.initialOffset(), end)) == 5
+
+
 def test_records_deleted_before_a_first_batch_is_run_again_are_lost(tmp_path: Path) -> None:
     cluster(tmp_path, orders=1)
     produce(tmp_path, "orders", 10)

@@ -6,11 +6,14 @@ import logging
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 from pyspark.sql import datasource
 
+from sparklog.errors import DataLossError
+from sparklog.protocol.decide.segments import delete_records
 from sparklog.spark.stream.writer import SparklogStreamWriter
 from sparklog.spark.versions import api, limits
 from tests.cluster.spark.helpers import cluster
@@ -65,6 +68,27 @@ def test_a_spark_without_limits_is_given_all_records_and_each_once(
     produce(tmp_path, "orders", 0, 1)
     restarted = reader(tmp_path)
     assert read(restarted, second, restarted.latestOffset()) == [("orders", 1, 2)]
+
+
+@pytest.mark.parametrize("starting", ["earliest", "latest"])
+def test_a_new_query_of_a_spark_without_limits_is_asked_for_its_end_first(tmp_path: Path, starting: str) -> None:
+    """The oldest records are gone, which is no loss; and the first batch is run again after a crash."""
+    log = cluster(tmp_path, orders=1)
+    produce(tmp_path, "orders", 5)
+    log.submit(partial(delete_records, offsets={("orders", 0): 3}))
+    job = reader(tmp_path, startingOffsets=starting)
+    end = job.latestOffset()
+    rows = read(job, job.initialOffset(), end)
+    assert len(rows) == (2 if starting == "earliest" else 0)
+    produce(tmp_path, "orders", 4)
+    again = reader(tmp_path, startingOffsets=starting)
+    assert read(again, again.initialOffset(), end) == rows
+    assert len(read(again, end, again.latestOffset())) == 4
+    log.submit(partial(delete_records, offsets={("orders", 0): 4}))
+    late = reader(tmp_path, startingOffsets=starting)
+    if rows:
+        with pytest.raises(DataLossError, match="orders-0 from offset 3 to 4"):
+            late.partitions(late.initialOffset(), end)
 
 
 def test_the_classes_that_stand_for_limits_have_the_attributes_of_sparks() -> None:
