@@ -19,15 +19,24 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from sparklog.client.background_thread import BackgroundThread
 from sparklog.client.condition import Condition
+from sparklog.clock import SystemClock
 from sparklog.errors import KafkaTimeoutError, SparklogError
 from sparklog.threads import start_thread
 
 Result = TypeVar("Result")
 
+_now = SystemClock().monotonic
+
 _CANCELLED = object()
 
 ENDING_SECONDS = 30.0
 """The longest that a call waits for those before the end of their thread, which may hang with the storage."""
+
+
+def time_left(seconds: float) -> Callable[[], float]:
+    """Return a function that returns what is left of these seconds, from now on; never less than 0."""
+    until = _now() + seconds
+    return lambda: max(until - _now(), 0.0)
 
 
 class Call(Generic[Result]):

@@ -46,7 +46,7 @@ from sparklog.client.consumer.subscription_state import (
     as_seconds,
 )
 from sparklog.client.consumer.unknown_topics import UnknownTopics
-from sparklog.client.deadlines import Repeatable
+from sparklog.client.deadlines import Repeatable, time_left
 from sparklog.client.representation import Facts, Shown, join_names
 from sparklog.errors import (
     IllegalStateError,
@@ -213,15 +213,16 @@ class Consumer(Shown, PositionCalls):
     def unsubscribe(self) -> None:
         """Commit changed positions (with ``enable_auto_commit``), leave the group, and drop all topics and partitions.
 
-        If the storage does not answer, the commit and the leave are each abandoned after ``request_timeout_ms``; the
-        group then removes this member after its session timeout.
+        If the storage does not answer, it is left at that after ``request_timeout_ms``; the group then removes this
+        member after its session timeout.
         """
         with self._thread_guard.enter():
             self._put_back()
             if self._group is not None:
-                self._group.commit_last(self._config.auto_commit, self._config.request_timeout)
+                left = time_left(self._config.request_timeout)
+                self._group.commit_last(self._config.auto_commit, left())
                 if self._subscription.automatic:
-                    self._group.leave(self._config.request_timeout)
+                    self._group.leave(left())
             self._read_ahead.forget(*self._subscription.positions)
             self._subscription.unsubscribe()
 
@@ -719,7 +720,8 @@ class Consumer(Shown, PositionCalls):
         self._read_ahead.wake()
 
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:
-        """Commit changed positions (with ``enable_auto_commit`` and ``autocommit``), leave the group, stop reading.
+        """Commit changed positions (with ``enable_auto_commit`` and ``autocommit``), leave the group, stop reading; all
+        that within ``timeout_ms`` (default: ``request_timeout_ms``).
 
         Any thread may call this; a ``poll`` in progress returns first. Calling it again does nothing, nor does calling
         it in a forked child. After an interrupt of a call, the next one does what is left.
@@ -727,6 +729,7 @@ class Consumer(Shown, PositionCalls):
         if self._thread_guard.inherited:
             return
         seconds = self._config.request_timeout if timeout_ms is None else as_seconds(timeout_ms)
+        left = time_left(seconds)
         self._closing = True
         self._read_ahead.wake()
         guard = self._thread_guard
@@ -738,11 +741,11 @@ class Consumer(Shown, PositionCalls):
                 self._is_delivering = False  # what a call that this interrupts has taken may never be processed
                 self._put_back()
                 if self._group is not None:
-                    self._group.close(autocommit, seconds)
+                    self._group.close(autocommit, left())
             finally:
                 guard.closing = 0
-                self._read_ahead.close(seconds)
-                self._positions.close(seconds)
+                self._read_ahead.close(left())
+                self._positions.close(left())
                 self._metrics.close()
                 self._config.close_deserializers()
             self._closed_whole = True  # not after an interrupt: the next call does the rest

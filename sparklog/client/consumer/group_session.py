@@ -32,7 +32,7 @@ from sparklog.client.consumer.rebalance import Rebalance, Step, plan_rebalance
 from sparklog.client.consumer.records import ConsumerGroupMetadata, MemberState
 from sparklog.client.consumer.subscription_state import Subscription, run_to_end
 from sparklog.client.consumer.unknown_topics import unknown_as_timeout
-from sparklog.client.deadlines import Call, InOrder, timed_out
+from sparklog.client.deadlines import Call, InOrder, time_left, timed_out
 from sparklog.client.producer.futures import Future, SendOutcome
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.definitions import LONG_MAX
@@ -413,18 +413,19 @@ class GroupSession:
     def leave(self, seconds: float) -> None:
         """Leave the group, on ``unsubscribe`` and ``close``. A failure is logged: heartbeats have stopped by then, so
         the group removes this member after its session timeout."""
+        left = time_left(seconds)
         owned = frozenset(self._subscription.positions)
         if self._member.joined and owned:
             self._call_listener("on_partitions_revoked", owned)
             self._listener_error = None  # it was logged, and a consumer that leaves has no use for it
             try:
-                self.finish_commits(seconds)
+                self.finish_commits(left())
             except KafkaTimeoutError as error:  # leave anyway, or it would keep partitions that it does not read
                 logger.warning("leaving group %s before a commit was acknowledged: %s", self._config.group_id, error)
-        self._stop_heartbeats(seconds)
+        self._stop_heartbeats(left())
         self._rebalance = None
         self._forget_last(_as_dict(self._last_commit))
-        until = self._clock.monotonic() + seconds
+        until = self._clock.monotonic() + left()
         then = "if it fails, the group removes this member after its session timeout"
         try:
             self._step = _Step(self._calls.submit(self._leave), "leaving", then)
@@ -655,22 +656,23 @@ class GroupSession:
 
     def commit_last(self, autocommit: bool, seconds: float) -> None:
         """Wait for the commits in progress and, with ``autocommit``, commit changed positions, before partitions go."""
-        deadline = self._clock.monotonic() + seconds
+        left = time_left(seconds)
         try:
-            self.finish_commits(seconds)
+            self.finish_commits(left())
             if autocommit:
-                self.commit(self._prepare_changed(), max(deadline - self._clock.monotonic(), 0))
+                self.commit(self._prepare_changed(), left())
         except SparklogError as error:
             logger.warning("the last offsets in group %s were not committed: %s", self._config.group_id, error)
 
     def close(self, autocommit: bool, seconds: float) -> None:
-        """Commit changed positions (with ``autocommit``) and leave the group, each within ``seconds``. After an
-        interrupt of the commit the next call does both."""
+        """Commit changed positions (with ``autocommit``) and leave the group, within ``seconds``. After an interrupt of
+        the commit the next call does both."""
+        left = time_left(seconds)
         try:
             if self._subscription.manual or self._member.joined:  # else an interrupted call has committed and left
-                self.commit_last(autocommit and self._config.auto_commit, seconds)
+                self.commit_last(autocommit and self._config.auto_commit, left())
             if self._subscription.automatic:
-                self.leave(seconds)
+                self.leave(left())
         finally:
             self._ended = True
             self._calls.end()

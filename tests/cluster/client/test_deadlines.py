@@ -192,6 +192,21 @@ def test_a_consumers_call_ends_in_time(blocked: Blocked, call: Callable[[Consume
         blocked.unblock()
 
 
+def test_all_that_closing_a_member_waits_for_has_one_time_limit(blocked: Blocked) -> None:
+    """Each part had the whole limit: the last commit, the heartbeats, leaving, and two threads that read."""
+    consumer = Consumer("t", cluster=blocked.coordinator, group_id="g", auto_offset_reset="earliest")
+    while not consumer.assignment():
+        consumer.poll(10)
+    blocked.block()
+    closing = threading.Thread(target=consumer.close, kwargs={"timeout_ms": 3_000}, daemon=True)
+    try:
+        closing.start()
+        closing.join(3 * 3.0)
+        assert not closing.is_alive()
+    finally:
+        blocked.unblock()
+
+
 @pytest.mark.parametrize("assigned", [False, True])
 def test_a_poll_without_a_group_ends_in_time(blocked: Blocked, assigned: bool) -> None:
     consumer = Consumer(cluster=blocked.coordinator)

@@ -148,7 +148,7 @@ def test_a_first_batch_that_is_run_again_starts_where_it_started(tmp_path: Path,
 
 def test_a_first_batch_of_topics_that_did_not_exist_before_is_run_again_from_their_beginning(tmp_path: Path) -> None:
     log = cluster(tmp_path)
-    chosen = {"subscribePattern": "or.*", "startingOffsets": "latest"}
+    chosen: dict[str, Any] = {"subscribePattern": "or.*", "startingOffsets": "latest"}
     job = reader(tmp_path, **chosen)
     start = job.initialOffset()
     assert start == {}
