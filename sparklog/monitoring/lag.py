@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -27,6 +27,12 @@ from sparklog.protocol.state import State
 
 _Key = tuple[str, int]
 """The id of a topic, and a partition."""
+
+
+def sum_lags(lags: Iterable[int]) -> int:
+    """Return how many records of some partitions were not read. An offset past the end of one, a negative lag, does not
+    make up for what was not read of another."""
+    return sum(max(lag, 0) for lag in lags)
 
 
 class _Topic(NamedTuple):

@@ -13,6 +13,7 @@ from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.retention import retain
 from sparklog.maintenance.segments.roll import roll
+from sparklog.monitoring.system_tables import Selection
 from sparklog.protocol.commits import ChangeBroker, RegisterBroker
 from sparklog.testing.faulty_store import FaultyStore
 from tests.cluster.monitoring.alert_clusters import QuietCluster
@@ -34,6 +35,18 @@ def test_lag_adds_up_the_partitions_of_a_topic(quiet: QuietCluster) -> None:
     assert quiet.measured(kind="lag", above=1) == {"billing orders": 10}
     assert quiet.measured(kind="lag", above=1, group="!billing") == {}
     assert quiet.measured(kind="lag", above=1, topic=["pay-*", "o*"]) == {"billing orders": 10}
+
+
+def test_an_offset_past_the_end_hides_no_lag_of_another_partition(quiet: QuietCluster) -> None:
+    quiet.commit_offset(1_000_000)
+    quiet.commit_offset(0, partition=1)
+    for _ in range(7):
+        quiet.append(10, partition=1)
+        quiet.wait(600)
+    assert quiet.measured(kind="lag", above=1) == {"billing orders": 70}
+    assert quiet.measured(kind="lag_rising", over="59m")
+    groups = quiet.tables.read("groups", Selection(), quiet.coordinator.refresh())
+    assert groups.column("lag").to_pylist() == [70]
 
 
 def test_lag_seconds_counts_from_the_commit_of_the_first_record_that_was_not_read(quiet: QuietCluster) -> None:

@@ -178,17 +178,17 @@ def test_a_group_has_lag_by_partition_and_sums_by_topic() -> None:
     cluster = state(
         topic("a", partition(log_end_offset=10), partition(log_end_offset=10)),
         topic("b", partition(log_end_offset=5)),
-        groups=Map({"g": group(("a", 0, 4), ("a", 1, 10), ("b", 0, 5), members={"m": MemberState()}, generation=3)}),
+        groups=Map({"g": group(("a", 0, 4), ("a", 1, 12), ("b", 0, 5), members={"m": MemberState()}, generation=3)}),
     )
     offsets = group_offsets(cluster, "g", LABELS, lambda name: True)
     rows = lag_rows(cluster, [offsets], lambda topic_id, number, offset: 1.5)
     assert sorted(rows.partitions) == [
         ('{consumergroup="g",topic="a",partition="0"}', (4, 6, 1.5)),
-        ('{consumergroup="g",topic="a",partition="1"}', (10, 0, 0.0)),
+        ('{consumergroup="g",topic="a",partition="1"}', (12, -2, 0.0)),
         ('{consumergroup="g",topic="b",partition="0"}', (5, 0, 0.0)),
     ]
     assert sorted(rows.topics) == [
-        ('{consumergroup="g",topic="a"}', (14, 6)), ('{consumergroup="g",topic="b"}', (5, 0)),
+        ('{consumergroup="g",topic="a"}', (16, 6)), ('{consumergroup="g",topic="b"}', (5, 0)),
     ]  # fmt: skip
     assert offsets.row == ('{consumergroup="g"}', (1, 3, 5.001))
 
