@@ -60,9 +60,6 @@ class SegmentFileWriter:
             self._output, codec=codec, level=level, has_key=has_key, has_headers=has_headers, has_offsets=has_offsets
         )
         self._starts: list[tuple[RunTarget, int]] = []
-        self._null_keys: list[bool] = []
-        """Whether a record has no key, by run."""
-        self._has_key = has_key
         self._written = 0
         self._has_offsets = has_offsets
         self._last_offset = -1
@@ -79,7 +76,6 @@ class SegmentFileWriter:
     def start_run(self, target: RunTarget) -> None:
         """Start a run: the following batches are for this partition."""
         self._starts.append((target, len(self._writer.entries)))
-        self._null_keys.append(not self._has_key)
         self._written = 0
         self._last_offset = -1
 
@@ -98,8 +94,6 @@ class SegmentFileWriter:
             base_sequence=sequence,
         )
         self._written += batch.num_rows
-        if self._has_key and batch.column(0).null_count:
-            self._null_keys[-1] = True
         if self._has_offsets:
             self._last_offset = batch.column(-1)[-1].as_py()
 
@@ -114,20 +108,21 @@ class SegmentFileWriter:
             self.abort()
             raise
         ends = [*(first for _, first in self._starts[1:]), len(self._writer.entries)]
-        runs = zip(self._starts, ends, self._null_keys, strict=False)  # a file without runs has an end, and no start
-        return [self._to_append(*start, end, has_null_keys) for start, end, has_null_keys in runs if end > start[1]]
+        runs = zip(self._starts, ends, strict=False)  # a file without runs has an end, and no start
+        return [self._to_append(target, first, end) for (target, first), end in runs if end > first]
 
     def abort(self) -> None:
         """Delete the unfinished file, best effort; a remaining one is an orphan."""
         self._output.abort()
 
-    def _to_append(self, target: RunTarget, first: int, end: int, has_null_keys: bool) -> PartitionAppend:
+    def _to_append(self, target: RunTarget, first: int, end: int) -> PartitionAppend:
+        entries = self._writer.entries[first:end]
         return PartitionAppend(
             topic=target.topic,
             topic_id=target.topic_id,
             partition=target.partition,
-            run=self._output.run(self._writer.entries[first:end], first),
-            null_keys=has_null_keys,
+            run=self._output.run(entries, first),
+            null_keys=any(entry.null_keys for entry in entries),
             producer_id=target.producer_id,
             producer_epoch=target.producer_epoch,
             base_sequence=target.base_sequence,

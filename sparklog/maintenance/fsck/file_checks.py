@@ -214,7 +214,7 @@ def run_fault(segment: Segment, index: Index, offsets: dict[int, tuple[int, int]
     if segment.append_time_ms < 0:
         earliest = min(entry.min_timestamp_us for entry in entries)
         latest = max(entry.max_timestamp_us for entry in entries)
-        if earliest < segment.min_timestamp_us or latest > segment.max_timestamp_us:
+        if (earliest, latest) != (segment.min_timestamp_us, segment.max_timestamp_us):
             return (
                 f"the commit names timestamps {segment.min_timestamp_us} to {segment.max_timestamp_us}, but the index "
                 f"has {earliest} to {latest}"
