@@ -18,6 +18,7 @@ from sparklog.errors import SparklogError, UnknownTopicOrPartitionError
 from sparklog.log.records.replicated_file import discard
 from sparklog.protocol.decide.append import UNKNOWN_OFFSET, AppendResult
 from sparklog.protocol.decide.producers import ProducerIdentity
+from sparklog.protocol.state import missing_partition
 from sparklog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -46,11 +47,14 @@ class SenderBase:
         """Write a topic's batches to files, and set ``append`` of each entry. Errors as ``write_files``, and
         UnknownTopicOrPartitionError."""
         metadata = self._topics.check(topic)
-        if metadata is None or max(entry.topic_partition.partition for entry in unwritten) >= len(metadata.queues):
+        if metadata is None:
             raise UnknownTopicOrPartitionError(
                 f"topic {topic!r} was deleted while records for it were in flight; create it, then send them again",
                 topic=topic,
             )
+        highest = max(entry.topic_partition.partition for entry in unwritten)
+        if highest >= len(metadata.queues):  # the topic was created again, with fewer partitions
+            raise missing_partition(topic, highest, len(metadata.queues))
         ordered = sorted(unwritten, key=lambda entry: entry.topic_partition.partition)
         numbered = identity.producer_id >= 0
         runs = [

@@ -149,6 +149,23 @@ def test_records_without_a_key_that_were_sent_before_a_topic_was_made_compacted_
     assert [record.value for record in read(cluster, "t")] == []
 
 
+def test_of_a_topic_that_was_created_again_with_fewer_partitions_only_records_for_the_others_fail(
+    cluster: Coordinator,
+) -> None:
+    cluster.create_topic("t", 3)
+    with Producer(cluster=cluster, linger_ms=LONG_MS) as producer:
+        kept, *failed = [producer.send("t", b"v", partition=partition) for partition in range(3)]
+        other = open_cluster(cluster.store)
+        delete_topic(other, "t")
+        other.create_topic("t", 1)
+        cluster.refresh()
+        producer.flush()
+    assert [str(future.exception) for future in failed] == [
+        f"topic 't' has partitions 0 to 0, not {partition}" for partition in (1, 2)
+    ]
+    assert kept.succeeded()
+
+
 def test_a_transaction_with_records_without_a_key_is_refused_once_its_topic_is_compacted(cluster: Coordinator) -> None:
     cluster.create_topic("t")
     with Producer(cluster=cluster, transactional_id="x") as producer:
