@@ -214,7 +214,8 @@ TABLES = {
         ),
         _table(
             "groups",
-            "each consumer group; lag is the sum of its partitions' in records",
+            "each consumer group; lag is the sum of the records of its partitions that were not read "
+            "(an offset past an end counts as 0)",
             {
                 "group": _TEXT,
                 "state": _TEXT,

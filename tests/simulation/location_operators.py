@@ -3,7 +3,8 @@
 **Left out**, since the documents ask operators not to do it, or call the loss expected: taking away the only copy of a
 record (an emptied or exchanged disk of a replica that is alone in sync); restoring a root without the files that its
 snapshot names; using a forcibly replaced root on purpose (what it still accepts is given up, but what its processes
-delete is not); forcing a second promotion while the root is out of reach.
+delete is not); forcing a second promotion while the root is out of reach. Maintenance goes on while the root is
+restored, but the one batch that a process may delete late then is given up (``Truth.deletes_late``).
 
 Each operator is a process like others: stopped, killed and failed between any two storage calls. It repeats an
 interrupted command, as the documents say.
@@ -51,6 +52,9 @@ from tests.simulation.locations import (
     World,
     failing,
 )
+
+Snapshot = dict[str, dict[str, tuple[bytes, int]]]
+"""Objects by address and key."""
 
 TRIES = 4
 """times that an operator repeats a command."""
@@ -401,8 +405,7 @@ def restore_root(world: World) -> None:
     """Set the root back to a snapshot, with the files of the locations that it names, while clients go on."""
     world.pause(250)
     world.simulation.step("take a snapshot")
-    urls = (ROOT, *BROKERS)
-    kept = {url: dict(world.home(url).space.objects) for url in urls}
+    kept = take_snapshot(world)
     for number in range(3):  # the log goes on
         repeat(world, "alter", partial(_alter, world, "two", {"segment.bytes": str(2_000_000 + number)}))
         world.pause(world.random.choice((5, 80, 200)))
@@ -410,6 +413,19 @@ def restore_root(world: World) -> None:
     if world.truth.root.disk is not world.home(ROOT):
         return
     world.land_all()  # as docs/backup.md tells to wait for
+    set_back(world, kept)
+    if world.random.random() < 0.7:
+        world.pause(world.random.choice((1, 100, 600)))
+        repeat(world, "take over", lambda: _take_over(world, False))
+
+
+def take_snapshot(world: World) -> Snapshot:
+    """Return what the root and the locations hold."""
+    return {url: dict(world.home(url).space.objects) for url in (ROOT, *BROKERS)}
+
+
+def set_back(world: World, kept: Snapshot) -> None:
+    """Replace the root by a snapshot, and add what the locations do not have any more."""
     former = set(world.home(ROOT).space.objects)
     world.home(ROOT).space.objects.clear()
     world.home(ROOT).space.objects.update(kept[ROOT])
@@ -419,9 +435,6 @@ def restore_root(world: World) -> None:
     world.copy_of_root = kept[ROOT]
     world.truth.restored(world.home(ROOT), former)
     world.counts["restored"] += 1
-    if world.random.random() < 0.7:
-        world.pause(world.random.choice((1, 100, 600)))
-        repeat(world, "take over", lambda: _take_over(world, False))
 
 
 def _take_over(world: World, force: bool) -> None:

@@ -178,6 +178,8 @@ class Truth:
         """Disk and path of copies that a documented operation took away."""
         self.forcing: set[str] = set()
         """Addresses whose promotion is being forced."""
+        self.restored_to = -1
+        """The version of the snapshot that the root was restored from."""
         self.continuing: Disk | None = None
         """The root that an operator continues."""
         self.seen: Counter[str] = Counter()
@@ -440,6 +442,7 @@ class Truth:
             if root.disk is disk:
                 newest = self._newest_known(disk)
                 assert newest is not None
+                self.restored_to = newest.state.version
                 kept = newest.history()
                 self.given_up |= {path for (partition, path) in root.newest.history() if (partition, path) not in kept}
                 root.newest = newest
@@ -449,6 +452,16 @@ class Truth:
                     gone = map(log_path_of, home.deleted.difference(home.space.objects))
                     home.emptied |= {path for path in gone if begun_at(path) <= newest.state.version}
                 self._check_holders(root, set())
+
+    def deletes_late(self, disk: Disk, key: str) -> None:
+        """Take note of a deletion of a batch that was begun before the root was restored: its process was suspended
+        after its last look at the log. No storage conditions a deletion on the log, so the file is lost as those in
+        ``restored`` are. The documents ask to end such a process first. A later batch is not excused."""
+        path = log_path_of(key)
+        if is_data_file(key) and begun_at(path) <= self.restored_to:
+            disk.emptied.add(path)
+            if self._is_live(path):
+                self.excused.add((disk.name, path))
 
     def verified(self, disk: Disk) -> None:
         """Take note that a root has verified its replicas, after it took locations over: where one of those in sync has

@@ -96,6 +96,8 @@ class Life:
         self.crashed = False
         self.unreachable: set[str] = set()
         """Addresses that this process cannot reach."""
+        self.restores_seen = world.counts["restored"]
+        """How often the root had been restored when this process last made a call that was no deletion."""
         self.shared: dict[object, Any] = {}
         self.stores: dict[tuple[str, str], LifeStore] = {}
 
@@ -150,6 +152,12 @@ class LifeStore(FaultyStore):
         world.land_overdue()
         if self.root in self.life.unreachable:
             raise StorageUnavailableError(f"{self.root} does not answer this machine", path=self.root)
+        if call.operation != "delete":
+            self.life.restores_seen = world.counts["restored"]
+        elif self.life.restores_seen < world.counts["restored"]:
+            disk = world.point(self.root).mounted
+            assert isinstance(disk, Disk)
+            world.truth.deletes_late(disk, call.key)
 
 
 class _Shared:

@@ -103,6 +103,8 @@ class Positions:
             for at in self._subscription.positions.values()
             if at.position is not None and at.history not in (None, history)
         }
+        if not left and not self._left:
+            return
         again = [f"{at.topic_partition} (was at {at.position})" for at, has_committed in left.items() if has_committed]
         if left:  # noted first, for an interrupt
             noted = self._subscription.left_history
