@@ -129,11 +129,10 @@ def decide_append(state: State, request: AppendRequest) -> Decision[AppendResult
 
     Raises InvalidTopicError for internal topics, UnknownTopicOrPartitionError if a topic was deleted or re-created
     since the records were written, or may not be created any more, InvalidRecordError for a record without a key if the
-    topic is compacted by now, NotLeaderOrFollowerError, NotEnoughReplicasError and
-    StaleWriteError if they have to be written again, ProducerFencedError and OutOfOrderSequenceNumberError by Kafka's
-    rules for idempotent producers, UnknownProducerIdError if an earlier attempt at the same append may have been
-    forgotten, InvalidRequestError for a repetition whose number is not known, and the errors of
-    ``commit_group_offsets``.
+    topic is compacted by now, NotLeaderOrFollowerError, NotEnoughReplicasError and StaleWriteError if they have to be
+    written again, ProducerFencedError and OutOfOrderSequenceNumberError by Kafka's rules for idempotent producers,
+    UnknownProducerIdError if an earlier attempt at the same append may have been forgotten, InvalidRequestError for a
+    repetition whose number is not known, and the errors of ``commit_group_offsets``.
     """
     if request.application:
         validate_application_id(request.application)
@@ -258,6 +257,13 @@ def _check_distinct(creations: Sequence[CreateTopic]) -> None:
             )
 
 
+class _Rules(NamedTuple):
+    """What a topic's newest config says: whether records get the commit's timestamp, and whether all need keys."""
+
+    stamps: bool
+    needs_keys: bool
+
+
 class _Cursor:
     """State of the partitions while the appends of one request are decided. Lives for one decision."""
 
@@ -266,6 +272,7 @@ class _Cursor:
         self._state = state
         self._created = created
         self._acks = acks
+        self._rules: dict[str, _Rules] = {}
         self._ends: dict[tuple[str, int], int] = {}
         self._led: dict[tuple[str, int], PartitionState] = {}
         self._sequences: dict[tuple[str, int, int], tuple[int, int]] = {}
@@ -274,16 +281,12 @@ class _Cursor:
         validate_written_topic(item.topic)
         topic_id, partition = self._find(item)
         topic_partition = (item.topic, item.partition)
-        config = TopicConfig.resolve(self._configs(item.topic), self._state.configs)
-        log_append_time = config.message_timestamp_type == "LogAppendTime"
-        appended = Appended(
-            item.topic, topic_id, item.partition, UNKNOWN_OFFSET, item.run.records, log_append_time=log_append_time
-        )
+        rules = self._rules_of(item.topic)
         if item.producer_id >= 0:
             earlier_offset = self._check_producer(item, partition)
             if earlier_offset is not None:
-                return appended._replace(base_offset=earlier_offset)
-        if item.null_keys and "compact" in config.cleanup_policy:
+                return Appended(item.topic, topic_id, item.partition, earlier_offset, item.run.records, rules.stamps)
+        if item.null_keys and rules.needs_keys:
             raise _keyless(item)
         check_not_stale(self._state, item.run, *topic_partition)
         run = with_counted_copies(self._state, item.run, *topic_partition)
@@ -299,13 +302,21 @@ class _Cursor:
                 base_offset=end,
                 leader_epoch=partition.leader_epoch,
                 run=run,
-                log_append_time=log_append_time,
+                log_append_time=rules.stamps,
                 producer_id=item.producer_id,
                 producer_epoch=item.producer_epoch,
                 base_sequence=item.base_sequence,
             )
         )
-        return appended._replace(base_offset=end)
+        return Appended(item.topic, topic_id, item.partition, end, item.run.records, rules.stamps)
+
+    def _rules_of(self, topic: str) -> _Rules:
+        rules = self._rules.get(topic)
+        if rules is None:
+            config = TopicConfig.resolve(self._configs(topic), self._state.configs)
+            stamps = config.message_timestamp_type == "LogAppendTime"
+            rules = self._rules[topic] = _Rules(stamps, "compact" in config.cleanup_policy)
+        return rules
 
     def _configs(self, topic: str) -> Mapping[str, str]:
         created = self._created.get(topic)
