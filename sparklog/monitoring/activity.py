@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from sparklog.coordinator import Coordinator
 from sparklog.monitoring.commit_rows import read_rows
-from sparklog.monitoring.lag import sum_lags
+from sparklog.monitoring.lag import unread
 from sparklog.monitoring.system_tables import Selection, SystemTables
 from sparklog.protocol.state import State
 
@@ -98,7 +98,7 @@ def _groups(
     found = []
     for name, group in sorted(state.groups.items()):
         offsets = state.committed_offsets(name)
-        lag = sum_lags(state.partition(*each).high_watermark - committed.offset for each, committed in offsets.items())
+        lag = sum(unread(state.partition(*at).high_watermark - one.offset) for at, one in offsets.items())
         late = seconds.get(name, 0.0)
         rate = len(commits.get(name, ())) / window_seconds
         known = late if late != float("inf") else None

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -29,10 +29,10 @@ _Key = tuple[str, int]
 """The id of a topic, and a partition."""
 
 
-def sum_lags(lags: Iterable[int]) -> int:
-    """Return how many records of some partitions were not read. An offset past the end of one, a negative lag, does not
-    make up for what was not read of another."""
-    return sum(max(lag, 0) for lag in lags)
+def unread(lag: int) -> int:
+    """Return how many records of a partition a group has not read: what it adds to the lag of several partitions. An
+    offset past the end, a negative lag, does not make up for what was not read of another partition."""
+    return max(lag, 0)
 
 
 class _Topic(NamedTuple):

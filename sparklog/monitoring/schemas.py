@@ -214,8 +214,7 @@ TABLES = {
         ),
         _table(
             "groups",
-            "each consumer group; lag is the sum of the records of its partitions that were not read "
-            "(an offset past an end counts as 0)",
+            "each consumer group; lag is the number of unread records in all its partitions",
             {
                 "group": _TEXT,
                 "state": _TEXT,

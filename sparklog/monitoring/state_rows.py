@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from sparklog.monitoring.lag import sum_lags
+from sparklog.monitoring.lag import unread
 from sparklog.protocol.file_names import topic_in
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import NO_TIMESTAMP_US, Partitions, PartitionState, State, TopicState
@@ -92,9 +92,7 @@ def groups(state: State) -> Iterator[Row]:
     """Yield the rows of the system table ``groups``."""
     for name, group in sorted(state.groups.items()):
         offsets = state.committed_offsets(name)
-        lag = sum_lags(
-            state.partition(*partition).high_watermark - committed.offset for partition, committed in offsets.items()
-        )
+        lag = sum(unread(state.partition(*at).high_watermark - one.offset) for at, one in offsets.items())
         subscribed = {topic for member in group.members.values() for topic in member.topics}
         yield (
             name,

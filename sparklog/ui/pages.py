@@ -24,7 +24,7 @@ from sparklog.errors import (
 from sparklog.log.commits.commit_files import read_commit
 from sparklog.log.layout import read_certain_boundary
 from sparklog.monitoring.commit_rows import ADDED, CREATED
-from sparklog.monitoring.lag import sum_lags
+from sparklog.monitoring.lag import unread
 from sparklog.monitoring.system_tables import Selection
 from sparklog.protocol.commits import GENESIS_DIGEST
 from sparklog.ui.follower import StillReading
@@ -226,7 +226,7 @@ def show_group(visit: Visit) -> Page:
     values = {
         "title": name,
         "group": group,
-        "lag": sum_lags(row.lag for row in rows),
+        "lag": sum(unread(row.lag) for row in rows),
         "behind": max((row.lag_seconds or 0 for row in rows if row.lag), default=0),
         "stuck": groups.stuck_sentence(rows, visit.now_ms),
         "plots": _lag(visit, span, name),

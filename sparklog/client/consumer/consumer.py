@@ -213,8 +213,8 @@ class Consumer(Shown, PositionCalls):
     def unsubscribe(self) -> None:
         """Commit changed positions (with ``enable_auto_commit``), leave the group, and drop all topics and partitions.
 
-        If the storage does not answer, it is left at that after ``request_timeout_ms``; the group then removes this
-        member after its session timeout.
+        Waits at most ``request_timeout_ms`` for the storage. A member that could not leave by then is removed by the
+        group after its session timeout.
         """
         with self._thread_guard.enter():
             self._put_back()
@@ -720,16 +720,16 @@ class Consumer(Shown, PositionCalls):
         self._read_ahead.wake()
 
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:
-        """Commit changed positions (with ``enable_auto_commit`` and ``autocommit``), leave the group, stop reading; all
-        that within ``timeout_ms`` (default: ``request_timeout_ms``).
+        """Commit changed positions (with ``enable_auto_commit`` and ``autocommit``), leave the group, stop reading.
+
+        Waits at most ``timeout_ms``, by default ``request_timeout_ms``, for all of it.
 
         Any thread may call this; a ``poll`` in progress returns first. Calling it again does nothing, nor does calling
         it in a forked child. After an interrupt of a call, the next one does what is left.
         """
         if self._thread_guard.inherited:
             return
-        seconds = self._config.request_timeout if timeout_ms is None else as_seconds(timeout_ms)
-        left = time_left(seconds)
+        left = time_left(self._config.request_timeout if timeout_ms is None else as_seconds(timeout_ms))
         self._closing = True
         self._read_ahead.wake()
         guard = self._thread_guard

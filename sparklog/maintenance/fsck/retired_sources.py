@@ -32,6 +32,7 @@ from sparklog.maintenance.fsck.metadata_checks import check_metadata
 from sparklog.maintenance.segments.merge import MergeTask, merge_segments
 from sparklog.maintenance.segments.replacement import PreparedReplacement, SegmentReplacement, replicas_of, target_of
 from sparklog.protocol.decide.segments import Replacement, removed
+from sparklog.protocol.plan.compaction import NO_HORIZON
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
@@ -150,10 +151,8 @@ def describe_returning(
     The one exception is a compaction after a repair: it removes what the repair brought back, and may drop the
     tombstone with it, whose delete horizon is that of an earlier pass. It is seen in the segments right ``before``.
     """
-    unchanged = set(then)
-    if any(
-        each.base_offset >= lost.end_offset and each.delete_horizon_ms >= 0 for each in before if each not in unchanged
-    ):
+    changed = set(before) - set(then)
+    if any(each.base_offset >= lost.end_offset and each.delete_horizon_ms != NO_HORIZON for each in changed):
         return _returning(lost)
     later = [segment for segment in then if segment.base_offset >= lost.end_offset]
     end = max((segment.end_offset for segment in later), default=0)

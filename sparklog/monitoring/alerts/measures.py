@@ -26,7 +26,7 @@ from sparklog.monitoring.alerts.quantities import Unit, show
 from sparklog.monitoring.alerts.rules import Rule
 from sparklog.monitoring.alerts.transitions import Observation, Subject
 from sparklog.monitoring.commit_rows import read_rows
-from sparklog.monitoring.lag import sum_lags
+from sparklog.monitoring.lag import unread
 from sparklog.monitoring.system_tables import Selection, SystemTables
 from sparklog.protocol.state import State, TopicState
 from sparklog.types import TopicPartition
@@ -97,8 +97,8 @@ class View:
             first_ms = until_ms - RISING_STEPS * step_ms
             selection = Selection(since_ms=first_ms, until_ms=until_ms, step_ms=step_ms)
             table = self._tables.read("lag", selection, self.state)
-            unread = pc.max_element_wise(table.column("lag"), 0, skip_nulls=False)
-            table = table.set_column(table.schema.get_field_index("lag"), "lag", unread)
+            lags = pc.max_element_wise(table.column("lag"), 0, skip_nulls=False)  # as ``unread``
+            table = table.set_column(table.schema.get_field_index("lag"), "lag", lags)
             sums = table.group_by(["timestamp", "group", "topic"]).aggregate([("lag", "sum")])
             times = sorted(set(sums.column("timestamp").cast(pa.int64()).to_pylist()))
             series: dict[_GroupTopic, list[int | None]] = {}
@@ -156,9 +156,8 @@ def _partitions(rule: Rule, view: View) -> Iterator[tuple[str, TopicPartition, i
 
 
 def _lag(rule: Rule, view: View) -> _Found:
-    behind = (
-        ((group, each.topic), float(sum_lags([end - offset]))) for group, each, offset, end in _partitions(rule, view)
-    )
+    places = _partitions(rule, view)
+    behind = (((group, each.topic), float(unread(end - offset))) for group, each, offset, end in places)
     return _sums(behind, lambda one, other: one + other)
 
 

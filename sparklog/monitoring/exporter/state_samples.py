@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from sparklog.monitoring.exporter.text import Labels, Row, Value
-from sparklog.monitoring.lag import sum_lags
+from sparklog.monitoring.lag import unread
 from sparklog.protocol.state import BrokerState, GroupState, PartitionState, State, TopicState
 
 
@@ -113,12 +113,12 @@ def lag_rows(state: State, groups: Iterable[GroupOffsets], seconds_behind: Secon
     totals: list[Row] = []
     for each in groups:
         for topic, topic_id, labels, offsets, total in each.topics:
-            partitions, lags = state.topics[topic].partitions, []
+            partitions, lag_sum = state.topics[topic].partitions, 0
             for place, number, offset in offsets:
                 lag = partitions[number].log_end_offset - offset
-                lags.append(lag)
+                lag_sum += unread(lag)
                 rows.append((place, (offset, lag, 0.0 if lag <= 0 else seconds_behind(topic_id, number, offset))))
-            totals.append((labels, (total, sum_lags(lags))))
+            totals.append((labels, (total, lag_sum)))
     return LagRows(rows, totals)
 
 

@@ -168,19 +168,19 @@ class StreamPlanner:
         return end.to_json()
 
     def first_end(self) -> dict[str, Any]:
-        """Return the ends of the logs, for the first batch since this process began, if Spark does not say where that
-        starts: a query may be new, or go on from a checkpoint. Losses are found once it is planned.
+        """Return the ends of the logs, for a process's first batch if Spark does not say where that starts: the query
+        may be new, or go on from a checkpoint. Losses are found once the batch is planned.
 
         Raises UnknownTopicOrPartitionError.
         """
-        start = StreamOffsets({})
-        with suppress(SparklogError):  # of a query that goes on, it need not fit the topics any more
+        start: StreamOffsets | None = None
+        with suppress(SparklogError):  # the starting offsets of a query that goes on need not fit the topics any more
             start = self._parse(self.initial())
         state = self._coordinator.refresh()
         logs = self._logs(state, ())
         end = self._offsets(state, {partition: log.end for partition, log in logs.items()}, logs)
         self._latest = end
-        return (with_first_start(start, end) if start.partitions else end).to_json()
+        return (end if start is None else with_first_start(start, end)).to_json()
 
     def fix_end(self) -> None:
         """Fix the end of the query at the current ends of the logs, for Trigger.AvailableNow."""

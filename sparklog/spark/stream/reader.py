@@ -3,9 +3,9 @@
 Spark keeps one reader in a process beside the driver as long as a query runs, and asks it for offsets and partitions.
 A second reader is sent to the executors and reads.
 
-A Spark without limits asks for the newest offset alone, and does not say where the batch starts, of a new query even
-before it has asked for that: a batch then takes all the records there are, which is also what ends a query with
-Trigger.AvailableNow.
+A Spark without limits asks for the newest offset alone, and does not say where the batch starts: a batch then takes all
+the records there are, which is also what ends a query with Trigger.AvailableNow. Of a new query it asks for the end of
+the first batch before its start.
 
 Rules: thin; ``stream.planner`` decides, ``source.reader`` reads. Only limits are translated here: Spark's Python API
 has no combined limit, so the planner applies ``minOffsetsPerTrigger`` if there is also a ``maxOffsetsPerTrigger``.
