@@ -225,30 +225,66 @@ CONSUMER_CALLS: dict[str, Callable[[Consumer], object]] = {
 }
 
 
-@pytest.mark.parametrize("name", CONSUMER_CALLS)
-def test_a_call_in_the_middle_of_a_poll_returns_no_record_twice(name: str) -> None:
-    """By a handler at any point, and what it commits are no records that the poll has not returned."""
-    cluster = open_cluster(copy_of(built()))
-    consumer = consumer_of(cluster, max_poll_records=2)
-    assert read_values(consumer, 1) == OLD[:2]
-    points = range(count_points(lambda: consumer.poll(timeout_ms=5_000)))
-    for point in random.Random(name).sample(points, min(SAMPLE, len(points))):
-        consumer.seek(FIRST, 0)
-        consumer.commit()
+TAKES: dict[str, Callable[[Consumer], list[bytes | None]]] = {
+    "poll": lambda consumer: [each.value for records in consumer.poll(5_000).values() for each in records],
+    "poll_batches": lambda consumer: [
+        value for batches in consumer.poll_batches(5_000, 2) for value in batches.batch.column("value").to_pylist()
+    ],
+    "next": lambda consumer: [next(consumer).value],
+}
+"""Calls that return records: at most two."""
+
+
+class Taking:
+    """A consumer of a group, at the first record, that a handler interrupts as it takes records."""
+
+    def __init__(self, take: str, name: str) -> None:
+        self.take, self.name = TAKES[take], CONSUMER_CALLS[name]
+        self.consumer = consumer_of(open_cluster(copy_of(built())), max_poll_records=2)
+        assert read_values(self.consumer, 1) == OLD[:2]
+
+    def rewind(self) -> None:
+        self.consumer.seek(FIRST, 0)
+        self.consumer.commit()
+
+    def count_points(self) -> int:
+        self.rewind()
+        return count_points(lambda: self.take(self.consumer))
+
+    def run(self, point: int) -> bool:
+        """Take the records once, also if a handler calls the consumer at this point: return whether one did."""
+        self.rewind()
         got: list[bytes | None] = []
 
-        def poll(got: list[bytes | None] = got) -> None:
-            for records in consumer.poll(timeout_ms=5_000).values():
-                got.extend(record.value for record in records)
-
         def call() -> None:
-            CONSUMER_CALLS[name](consumer)
-            assert (consumer.committed(FIRST) or 0) == 0
+            self.name(self.consumer)
+            assert (self.consumer.committed(FIRST) or 0) == 0
 
-        interrupt(poll, point, call)
-        got += read_values(consumer, len(OLD) - len(got))
+        interrupted = interrupt(lambda: got.extend(self.take(self.consumer)), point, call)
+        got += read_values(self.consumer, len(OLD) - len(got))
         assert got == OLD, f"point {point}"
-    consumer.close()
+        return interrupted
+
+
+@pytest.mark.parametrize("take", TAKES)
+@pytest.mark.parametrize("name", CONSUMER_CALLS)
+def test_a_call_while_records_are_taken_returns_no_record_twice(take: str, name: str) -> None:
+    """By a handler at any point, and what it commits are no records that the caller has not got."""
+    taking = Taking(take, name)
+    count = taking.count_points()
+    for point in {*random.Random(name).sample(range(count), SAMPLE // 2), *range(count - SAMPLE // 2, count + 10)}:
+        taking.run(point)
+    taking.consumer.close()
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("take", TAKES)
+@pytest.mark.parametrize("name", CONSUMER_CALLS)
+def test_a_call_at_every_line_while_records_are_taken_returns_no_record_twice(take: str, name: str) -> None:
+    taking, point = Taking(take, name), 0
+    while taking.run(point):
+        point += 1
+    taking.consumer.close()
 
 
 @pytest.mark.parametrize("name", CONSUMER_CALLS)

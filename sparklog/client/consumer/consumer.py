@@ -279,9 +279,13 @@ class Consumer(Shown, PositionCalls):
         """
         limit = self._config.max_poll_records if max_records is None else as_positive("max_records", max_records)
         seconds = as_seconds(timeout_ms)
-        records = self._deliver(self._put_back, lambda: self._poll_records(seconds, limit, update_offsets))
-        self._delivery = None  # an interrupt may come as the lock is left, and not from here to the return
-        return records
+        outer: list[bool] = []
+        try:
+            records = self._deliver(outer, self._put_back, lambda: self._poll_records(seconds, limit, update_offsets))
+            self._delivery = None  # no signal's handler runs from here to the return
+            return records
+        finally:
+            self._is_delivering = outer[0] if outer else self._is_delivering
 
     def _poll_records(
         self, seconds: float, limit: int, update_offsets: bool
@@ -315,9 +319,13 @@ class Consumer(Shown, PositionCalls):
         """
         limit = None if max_records is None else as_positive("max_records", max_records)
         seconds = as_seconds(timeout_ms)
-        batches = self._deliver(self._put_back, lambda: self._poll_tables(seconds, limit))
-        self._delivery = None  # as in poll
-        return batches
+        outer: list[bool] = []
+        try:
+            batches = self._deliver(outer, self._put_back, lambda: self._poll_tables(seconds, limit))
+            self._delivery = None  # as in poll
+            return batches
+        finally:
+            self._is_delivering = outer[0] if outer else self._is_delivering
 
     def _poll_tables(self, seconds: float, limit: int | None) -> list[RecordBatches]:
         chunks = self._poll(seconds, limit)
@@ -327,22 +335,20 @@ class Consumer(Shown, PositionCalls):
             self._advance(chunk, chunk.batches.end_offset, True)
         return batches
 
-    def _deliver(self, prepare: Callable[[], None], take: Callable[[], Delivered]) -> Delivered:
-        """Return what ``take`` returns after ``prepare``; the caller sets ``_delivery`` to None as it gets it.
+    def _deliver(self, outer: list[bool], prepare: Callable[[], None], take: Callable[[], Delivered]) -> Delivered:
+        """Return what ``take`` returns after ``prepare``; the caller sets ``_delivery`` to None as it gets it, and then
+        ``_is_delivering`` to what is added to ``outer``, if anything: a handler may be called as this returns.
 
         Raises IllegalStateError in a deserializer or a handler of a signal, while another call takes records.
         """
-        outer, has_begun = self._is_delivering, False
-        try:
-            with self._thread_guard.enter():
-                if self._is_delivering and self._delivery is not None:
-                    raise IllegalStateError("records are being taken by the call of this consumer that this one is in")
-                self._undo_interrupted()
-                prepare()
-                outer, self._is_delivering, has_begun = self._is_delivering, True, True
-                return take()
-        finally:  # after the lock is left: a handler may be called as it is
-            self._is_delivering = outer if has_begun else self._is_delivering
+        with self._thread_guard.enter():
+            if self._is_delivering and self._delivery is not None:
+                raise IllegalStateError("records are being taken by the call of this consumer that this one is in")
+            self._undo_interrupted()
+            prepare()
+            outer.append(self._is_delivering)
+            self._is_delivering = True
+            return take()
 
     def has_caught_up(self) -> bool:
         """Return whether all records of the assigned partitions were returned, as of the last check for commits."""
@@ -552,14 +558,17 @@ class Consumer(Shown, PositionCalls):
 
     def _deliveries(self) -> Iterator[Iterator[ConsumerRecord]]:
         while not self._thread_guard.closed:
-            fetched = self._deliver(self._drop_finished, self._next_records)
-            self._delivery = None
+            outer: list[bool] = []
+            try:
+                fetched = self._deliver(outer, self._drop_finished, self._next_records)
+                self._delivery = None  # as in poll
+            finally:
+                self._is_delivering = outer[0] if outer else self._is_delivering
             if fetched is None:
                 return
-            position, records = fetched
-            yield position.deliver(records)
+            yield fetched
 
-    def _next_records(self) -> tuple[PartitionPosition, list[ConsumerRecord]] | None:
+    def _next_records(self) -> Iterator[ConsumerRecord] | None:
         """Return the next records of one partition; the other chunks of the poll stay in ``_undelivered``."""
         while True:
             if not self._undelivered:
@@ -583,7 +592,7 @@ class Consumer(Shown, PositionCalls):
                 if len(records) < first.batches.batch.num_rows:  # the others have been given back
                     chunks = [first._replace(batches=first.batches.slice(0, len(records)))]
                 self._undelivered = chunks
-                return position, records
+                return position.deliver(records)
             self._undelivered = chunks[1:]
 
     def _drop_finished(self) -> None:

@@ -205,13 +205,18 @@ class PartitionPosition:
 
     def deliver(self, records: Iterable[ConsumerRecord]) -> Iterator[ConsumerRecord]:
         """Yield records, moving the position past each; end when it was moved or ``end_delivery`` was called."""
-        self._delivery = delivery = object()
-        for record in records:
-            if self._delivery is not delivery:
-                return
-            end = record[3] + 1
-            self.position = end  # no signal's handler runs between this and the program that gets the record
-            yield record
+        self._delivery = delivery = object()  # now: a handler may end it before the first record
+
+        def records_left() -> Iterator[ConsumerRecord]:
+            for record in records:
+                end = record[3] + 1
+                if self._delivery is delivery:  # no signal's handler runs from here to the program that gets the record
+                    self.position = end
+                    yield record
+                else:
+                    return
+
+        return records_left()
 
     def end_delivery(self) -> None:
         """Yield no more of the records that are being delivered."""
