@@ -11,6 +11,7 @@ can pass; every row that is read is tested. Not for: which bounds are known (``l
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -20,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparklog.errors import InvalidConfigurationError
 from sparklog.errors.suggestions import did_you_mean
 from sparklog.format.column_bounds import Bounds
 
@@ -75,12 +77,21 @@ class RowFilter:
             for number, bounds in enumerate(candidates)
         ]
         files = dataset.FileSystemDataset(fragments, self.schema, file_format, storage)
-        kept = {int(fragment.path) for fragment in files.get_fragments(self._expression)}
+        try:
+            kept = {int(fragment.path) for fragment in files.get_fragments(self._expression)}
+        except pa.ArrowException:  # a bound cannot be computed with; rows may all the same
+            return [True] * len(candidates)
         return [number in kept for number in range(len(candidates))]
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows that pass."""
-        return batch.filter(self._expression)
+        """Return the rows that pass. Raises InvalidConfigurationError if it cannot be evaluated on one."""
+        try:
+            return batch.filter(self._expression)
+        except pa.ArrowException as error:
+            raise InvalidConfigurationError(
+                f"the filter {_text(self._expression)} cannot be evaluated on a row: {error}; compare with values of "
+                "the column's type, or cast the column"
+            ) from error
 
 
 def parse_filter(given: Any, schema: pa.Schema) -> RowFilter:
@@ -139,7 +150,29 @@ def _from_tuples(given: Any, schema: pa.Schema) -> pc.Expression:
                 schema.empty_table().filter(pc.field(column) == pa.scalar(each))
             if isinstance(each, datetime) and each.tzinfo is None:
                 raise ValueError(f"{each!r} has no time zone; add one, as in datetime(..., tzinfo=timezone.utc)")
-    return filters_to_expression(given)
+    return filters_to_expression(
+        [
+            [_in_whole_numbers(each, schema) for each in item]
+            if isinstance(item, list)
+            else _in_whole_numbers(item, schema)
+            for item in given
+        ]
+    )
+
+
+def _in_whole_numbers(condition: tuple[Any, Any, Any], schema: pa.Schema) -> tuple[Any, Any, Any]:
+    """Compare a column of whole numbers with a whole number if a fraction is given: Arrow would convert the column, and
+    fails at a number that a fraction cannot state."""
+    column, operator, value = condition
+    index = schema.get_field_index(column) if isinstance(column, str) else -1
+    is_whole = index >= 0 and pa.types.is_integer(schema.types[index])
+    if not (is_whole and isinstance(value, float) and abs(value) < 2**63) or operator in ("in", "not in"):
+        return condition
+    if value.is_integer():
+        return column, operator, int(value)
+    if operator in ("<", ">="):
+        return column, operator, math.ceil(value)
+    return (column, operator, math.floor(value)) if operator in (">", "<=") else condition
 
 
 def _conditions(given: Iterable[Any]) -> Iterable[tuple[Any, Any, Any]]:

@@ -8,7 +8,8 @@ there is this one (``protocol.decide.ownership``); and the log has the commit re
 location that has no record; maintenance renews the record, so that it names a commit that an older copy does not have.
 
 Rules: a location that does not answer is skipped by ``check_all_owned``: nothing is deleted there. Between a check and
-the deletions that it precedes a process may be stopped; a batch is small, and names of files are not used again.
+the deletions that it precedes a process may be stopped: it looks again after a while (``gc.recent_look``), and names of
+files are not used again.
 Not for: taking locations over (``take_over``); writers, which are fenced by the controller's checks, and by the store's
 guard where that costs no request.
 """

@@ -18,6 +18,7 @@ from sparklog.errors import (
     SerializationError,
 )
 from sparklog.format.codecs import compressor
+from sparklog.limits import MAX_RECORD_BYTES
 from sparklog.records.topic_rules import LOG_OVERHEAD_BYTES, TopicRules
 from sparklog.records.typed_records import record_reader
 from sparklog.types import whole
@@ -110,6 +111,15 @@ def too_large(
     size: int, rules: TopicRules, stored: int | None = None, index: int | None = None
 ) -> MessageSizeTooLargeError:
     """Return the error of a record of ``size`` bytes, and of ``stored`` bytes in the log (default: uncompressed)."""
+    if size > MAX_RECORD_BYTES:
+        return MessageSizeTooLargeError(
+            f"a record for topic {rules.topic!r} has {size:,} bytes, and none may have more than "
+            f"{MAX_RECORD_BYTES:,} before it is compressed; send less",
+            topic=rules.topic,
+            size=size,
+            limit=MAX_RECORD_BYTES,
+            index=index,
+        )
     counted, name, limit = size, "the producer's max_request_size", rules.max_request_size
     if size <= limit:
         counted = size + LOG_OVERHEAD_BYTES if stored is None else stored
@@ -140,8 +150,11 @@ def topic_limit_error(
 ) -> MessageSizeTooLargeError | None:
     """Return the error if a record of ``size`` bytes is over the topic's limit, else None.
 
-    The limit applies to the stored size, so to the compressed size if the topic's records are compressed.
+    The limit applies to the stored size, so to the compressed size if the topic's records are compressed. None is over
+    ``limits.MAX_RECORD_BYTES`` before that: maintenance may have to store a record with further columns.
     """
+    if size > MAX_RECORD_BYTES:
+        return too_large(size, rules, index=index)
     limit = rules.max_message_bytes
     stored = size + LOG_OVERHEAD_BYTES
     codec = compressor(rules.codec, rules.codec_level) if stored > limit else None

@@ -4,7 +4,8 @@
 record (an emptied or exchanged disk of a replica that is alone in sync); restoring a root without the files that its
 snapshot names; using a forcibly replaced root on purpose (what it still accepts is given up, but what its processes
 delete is not); forcing a second promotion while the root is out of reach. Maintenance goes on while the root is
-restored, but the one batch that a process may delete late then is given up (``Truth.deletes_late``).
+restored or takes locations over, but what a process deletes within ``LONGEST_LOOK_SECONDS`` of its last look is given
+up then (``Truth.deletes_late``).
 
 Each operator is a process like others: stopped, killed and failed between any two storage calls. It repeats an
 interrupted command, as the documents say.
@@ -438,6 +439,8 @@ def set_back(world: World, kept: Snapshot) -> None:
 
 
 def _take_over(world: World, force: bool) -> None:
+    world.truth.taking_over(world.home(ROOT))
+    world.counts["taking over"] += 1
     take_over(world.open_at(ROOT), force)
     world.truth.verified(world.home(ROOT))
 

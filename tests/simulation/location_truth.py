@@ -178,8 +178,8 @@ class Truth:
         """Disk and path of copies that a documented operation took away."""
         self.forcing: set[str] = set()
         """Addresses whose promotion is being forced."""
-        self.restored_to = -1
-        """The version of the snapshot that the root was restored from."""
+        self.changed_at = -1
+        """The version of the root as it was restored last, or began to take locations over."""
         self.continuing: Disk | None = None
         """The root that an operator continues."""
         self.seen: Counter[str] = Counter()
@@ -442,7 +442,7 @@ class Truth:
             if root.disk is disk:
                 newest = self._newest_known(disk)
                 assert newest is not None
-                self.restored_to = newest.state.version
+                self.changed_at = newest.state.version
                 kept = newest.history()
                 self.given_up |= {path for (partition, path) in root.newest.history() if (partition, path) not in kept}
                 root.newest = newest
@@ -453,27 +453,30 @@ class Truth:
                     home.emptied |= {path for path in gone if begun_at(path) <= newest.state.version}
                 self._check_holders(root, set())
 
+    def taking_over(self, disk: Disk) -> None:
+        """Take note that a root is about to take its locations over."""
+        self.changed_at = max(self.changed_at, *(root.newest.state.version for root in self.roots if root.disk is disk))
+
     def deletes_late(self, disk: Disk, key: str) -> None:
-        """Take note of a deletion of a batch that was begun before the root was restored: its process was suspended
-        after its last look at the log. No storage conditions a deletion on the log, so the file is lost as those in
-        ``restored`` are. The documents ask to end such a process first. A later batch is not excused."""
+        """Take note of a deletion that follows a look at the log before the root was restored, or took the location
+        over. No storage conditions a deletion on the log, so the file is lost as those in ``restored`` are. The
+        documents ask to end such a process first. One that comes later after its look is not excused."""
         path = log_path_of(key)
-        if is_data_file(key) and begun_at(path) <= self.restored_to:
+        if is_data_file(key) and begun_at(path) <= self.changed_at:
             disk.emptied.add(path)
             if self._is_live(path):
                 self.excused.add((disk.name, path))
 
     def verified(self, disk: Disk) -> None:
         """Take note that a root has verified its replicas, after it took locations over: where one of those in sync has
-        a file, all of them have it from now on."""
+        all files of a partition, all of them have them from now on. Where none has, its operator is told to run fsck."""
         for root in self.roots:
             if root.disk is disk and root.in_force:
                 for partition, segments in root.newest.live.items():
                     isr = root.newest.state.partition(*partition).isr
                     homes = [home for broker in isr if (home := self._home(root, broker)) is not None]
-                    for segment in segments:
-                        if any(home.has(segment.path) for home in homes):
-                            self.excused -= {(home.name, segment.path) for home in homes}
+                    if any(all(home.has(segment.path) for segment in segments) for home in homes):
+                        self.excused -= {(home.name, segment.path) for home in homes for segment in segments}
                 self.seen["verified"] += 1
                 self._check_holders(root, set())
 

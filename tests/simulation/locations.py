@@ -16,7 +16,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -29,6 +29,7 @@ from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.layout import CLUSTER_KEY
 from sparklog.log.settings import LogSettings
 from sparklog.maintenance import mirror as mirroring
+from sparklog.maintenance.gc.recent_look import LONGEST_LOOK_SECONDS
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.spark.sink import output
 from sparklog.store import open as opening
@@ -88,6 +89,18 @@ STOPS_BEFORE_ACTING = 6
 DIES = (SimulatedCrash, SimulatedInterrupt)
 
 
+class Look(NamedTuple):
+    """A call after which a process may delete: when it was made, and how often the root had been restored or had taken
+    locations over."""
+
+    at: float
+    changes: int
+
+    @classmethod
+    def now(cls, world: World) -> Look:
+        return cls(world.simulation.monotonic(), world.counts["restored"] + world.counts["taking over"])
+
+
 class Life:
     """One process of an actor, until it dies: its stores, and the coordinator that its Spark code shares."""
 
@@ -96,8 +109,8 @@ class Life:
         self.crashed = False
         self.unreachable: set[str] = set()
         """Addresses that this process cannot reach."""
-        self.restores_seen = world.counts["restored"]
-        """How often the root had been restored when this process last made a call that was no deletion."""
+        self.looked = Look.now(world)
+        """This process's last call that was no deletion."""
         self.shared: dict[object, Any] = {}
         self.stores: dict[tuple[str, str], LifeStore] = {}
 
@@ -145,6 +158,7 @@ class LifeStore(FaultyStore):
 
     def _before(self, step: int, call: Call) -> None:
         world = self.life.world
+        began = world.simulation.monotonic()
         seconds = world.stop_seconds(call)
         if seconds:
             world.simulation.sleep(seconds)
@@ -152,9 +166,10 @@ class LifeStore(FaultyStore):
         world.land_overdue()
         if self.root in self.life.unreachable:
             raise StorageUnavailableError(f"{self.root} does not answer this machine", path=self.root)
+        looked, now = self.life.looked, Look.now(world)
         if call.operation != "delete":
-            self.life.restores_seen = world.counts["restored"]
-        elif self.life.restores_seen < world.counts["restored"]:
+            self.life.looked = now
+        elif looked.changes < now.changes and began - looked.at <= LONGEST_LOOK_SECONDS:
             disk = world.point(self.root).mounted
             assert isinstance(disk, Disk)
             world.truth.deletes_late(disk, call.key)

@@ -191,7 +191,7 @@ BUGS: list[tuple[Callable[[Patch], None], str, tuple[str, ...], int]] = [
     (a_move_does_not_look, "move", (UNREADABLE, LACKS), 11),
     (a_cordon_ends_with_the_removal, "reassign", (DELETED,), 40),
     (a_job_states_no_history, "restore", (UNREADABLE, LACKS), 20),
-    (replicas_are_not_verified_after_a_take_over, "continue", (UNREADABLE, LACKS), 300),
+    (replicas_are_not_verified_after_a_take_over, "continue", (UNREADABLE, LACKS), 550),
     (a_take_over_fences_nobody, "continue", (OTHER_HISTORY, UNREADABLE, LACKS), 1030),
     (a_commit_is_withdrawn_by_its_name, "restore", (COMMIT_GONE,), 27),
 ]

@@ -20,6 +20,7 @@ Not for: files without live segments (``sweep``, ``vacuum``).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -38,6 +39,7 @@ from sparklog.coordinator.removals import (
 )
 from sparklog.errors import BrokerNotAvailableError
 from sparklog.log.parallel import map_parallel
+from sparklog.maintenance.gc.recent_look import RecentLook
 from sparklog.maintenance.gc.sweep import DELETED_TOGETHER, why_listed, why_not_there
 from sparklog.maintenance.tables import Tables, tables_of
 from sparklog.protocol.decide.brokers import find_broker
@@ -121,21 +123,55 @@ def _delete(
     deleted."""
     surplus = [info for info in surplus if log_path_of(info.key) in held.holders]
     for start in range(0, len(surplus), DELETED_TOGETHER):
-        if not may_remove(coordinator.refresh(), removal):
+        together = surplus[start : start + DELETED_TOGETHER]
+        batch = _Batch(coordinator, store, removal, held, problems, {log_path_of(info.key) for info in together})
+        batch.recent.look()
+        if not may_remove(coordinator.state, removal):
             return
-        check_owned(coordinator, removal.broker)
-        batch = surplus[start : start + DELETED_TOGETHER]
-        paths = sorted({log_path_of(info.key) for info in batch})
-        are_there = map_parallel(partial(held.is_there, coordinator), paths, coordinator.store.parallel_requests)
+        together = [info for info in together if batch.is_surplus(info)]
+        yield together
+        map_parallel(batch.delete, together, store.parallel_requests)
+
+
+@dataclass
+class _Batch:
+    """Copies that are deleted together, by path."""
+
+    coordinator: Coordinator
+    store: Store
+    removal: Removal
+    held: _Held
+    problems: list[str]
+    surplus: set[str]
+
+    def __post_init__(self) -> None:
+        self.recent = RecentLook(self.coordinator.log.clock, self._look)
+
+    def _look(self) -> Store:
+        """Keep all of them if the removal has ended, else those that the replicas have lost that had them."""
+        coordinator, broker = self.coordinator, self.removal.broker
+        if not may_remove(coordinator.refresh(), self.removal):
+            self.surplus = set()
+            return self.store
+        check_owned(coordinator, broker)
+        paths = sorted(self.surplus)
+        are_there = map_parallel(partial(self.held.is_there, coordinator), paths, coordinator.store.parallel_requests)
         lost = {path for path, is_there in zip(paths, are_there, strict=True) if not is_there}
         if lost:
-            problems.append(
-                f"broker {removal.broker}: {len(lost)} files are kept, such as {min(lost)}: the replicas that had them "
-                "were lost meanwhile; `sparklog fsck` says what is missing there"
+            self.problems.append(
+                f"broker {broker}: {len(lost)} files are kept, such as {min(lost)}: the replicas that had them were "
+                "lost meanwhile; `sparklog fsck` says what is missing there"
             )
-        batch = [info for info in batch if log_path_of(info.key) not in lost]
-        yield batch
-        map_parallel(store.delete, [info.key for info in batch], store.parallel_requests)
+        self.surplus -= lost
+        return self.store
+
+    def is_surplus(self, info: ObjectInfo) -> bool:
+        return log_path_of(info.key) in self.surplus
+
+    def delete(self, info: ObjectInfo) -> None:
+        self.recent.look()
+        if self.is_surplus(info):
+            self.recent.delete(info.key)
 
 
 def _find_unlisted(coordinator: Coordinator, surplus: list[ObjectInfo], problems: list[str]) -> list[ObjectInfo]:

@@ -41,6 +41,7 @@ from sparklog.log.commits.retired_files import RemovedFile, read_removed
 from sparklog.log.elapsed import ElapsedTime, Moment
 from sparklog.log.parallel import map_parallel
 from sparklog.maintenance.gc.later_listings import LaterListings
+from sparklog.maintenance.gc.recent_look import RecentLook
 from sparklog.maintenance.mirror import read_mirrored_versions
 from sparklog.maintenance.tables import Tables, tables_of
 from sparklog.protocol.commits import ForgetRemovedFiles
@@ -357,18 +358,25 @@ def _delete_at(
     """Delete files at a broker; return the error of each, None for those that were deleted.
 
     Raises RootReplacedError."""
+
+    def look() -> Store:
+        store = check_before_deletion(coordinator, broker, state)
+        lost = replacements.find_lost()
+        if lost:
+            raise StorageError(lost)
+        return store
+
     outcomes: list[SparklogError | None] = []
     for first in range(0, len(files), DELETED_TOGETHER):
+        recent = RecentLook(coordinator.log.clock, look)
         try:
-            store = check_before_deletion(coordinator, broker, state)
+            store = recent.look()
         except RootReplacedError:
             raise
         except SparklogError as error:
             return [*outcomes, *(error for _ in files[first:])]
-        lost = replacements.find_lost()
-        if lost:
-            return [*outcomes, *(StorageError(lost) for _ in files[first:])]
-        outcomes += _delete_from(store, files[first : first + DELETED_TOGETHER])
+        together = files[first : first + DELETED_TOGETHER]
+        outcomes += map_parallel(partial(_delete_file, recent), together, store.parallel_requests)
     return outcomes
 
 
@@ -379,16 +387,14 @@ def check_before_deletion(coordinator: Coordinator, broker: int, state: State) -
     return check_owned(coordinator, broker, state)
 
 
-def _delete_from(store: Store, files: list[RemovedFile]) -> list[SparklogError | None]:
-    def delete(file: RemovedFile) -> SparklogError | None:
-        try:
-            store.delete(index_path(file.path))
-            store.delete(file.path)
-        except StorageError as error:
-            return error
-        return None
-
-    return map_parallel(delete, files, store.parallel_requests)
+def _delete_file(recent: RecentLook, file: RemovedFile) -> SparklogError | None:
+    try:
+        recent.delete(index_path(file.path), file.path)
+    except RootReplacedError:
+        raise
+    except SparklogError as error:
+        return error
+    return None
 
 
 def _finish_listings(coordinator: Coordinator, listings: Sequence[str], result: SweepResult) -> None:

@@ -35,6 +35,7 @@ from sparklog.coordinator.removals import end_removals
 from sparklog.errors import InvalidRequestError, RootReplacedError, SparklogError
 from sparklog.log.commits.retired_files import REMOVED
 from sparklog.log.parallel import map_parallel
+from sparklog.maintenance.gc.recent_look import RecentLook
 from sparklog.maintenance.gc.surplus_replicas import remove_surplus_replicas
 from sparklog.maintenance.gc.sweep import (
     DELETED_TOGETHER,
@@ -189,9 +190,12 @@ def _vacuum_broker(
         if not result.dry_run:
             orphans = _find_unlisted(tables, state, orphans, result)
             for first in range(0, max(1, len(orphans)), DELETED_TOGETHER):  # looks there also if there are none
-                store = check_before_deletion(coordinator, broker, coordinator.state)
+                recent = RecentLook(
+                    coordinator.log.clock, lambda: check_before_deletion(coordinator, broker, coordinator.state)
+                )
+                store = recent.look()
                 paths = [orphan.path for orphan in orphans[first : first + DELETED_TOGETHER]]
-                map_parallel(store.delete, paths, store.parallel_requests)
+                map_parallel(recent.delete, paths, store.parallel_requests)
             result.unfinished += store.remove_unfinished(before_ms)
         result.files += orphans
         surplus = remove_surplus_replicas(coordinator, broker, result.dry_run, result.problems)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from functools import partial
+from operator import eq, ge, gt, le, lt, ne
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from sparklog.errors import (
     InvalidRequestError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.format.column_bounds import ColumnBounds
 from sparklog.format.parquet.delta_stats import TypedBounds, decode_bounds, encode_stats
 from sparklog.format.parquet.pages import read_footer
 from sparklog.maintenance.runner import InProcess
@@ -376,6 +378,33 @@ def test_bounds_of_zeros_and_comparisons_with_nan_leave_out_no_row_that_passes(g
     row_filter = parse_filter(given, NUMBERS)
     assert row_filter.apply(pa.RecordBatch.from_pydict(columns)).num_rows
     assert row_filter.admits({name: bounds[name] for name in row_filter.columns})
+
+
+WHOLE = pa.schema([pa.field("n", pa.int64())])
+
+
+@pytest.mark.parametrize("operator", ["==", "!=", "<", "<=", ">", ">="])
+@pytest.mark.parametrize("value", [2.5, -2.5, 3.0, -0.0, 2.0**53])
+def test_whole_numbers_that_a_fraction_cannot_state_are_compared_with_one(operator: str, value: float) -> None:
+    """Arrow converts the column for it, and fails at such a row."""
+    small, large = [-3, -2, 0, 2, 3], [2**53, 2**53 + 1, 2**63 - 1]
+    numbers = small if operator in ("==", "!=") and not value.is_integer() else small + large
+    compare = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}[operator]
+    batch = pa.record_batch([pa.array(numbers, pa.int64())], WHOLE)
+    found = parse_filter([("n", operator, value)], WHOLE).apply(batch).column(0).to_pylist()
+    assert found == [number for number in numbers if compare(number, value)]
+
+
+def test_an_expression_that_fails_at_a_row_is_named() -> None:
+    row_filter = parse_filter(pc.field("n") > 2.5, WHOLE)
+    with pytest.raises(InvalidConfigurationError, match=r"\(n > 2.5\) cannot be evaluated on a row: .*cast the column"):
+        row_filter.apply(pa.record_batch([pa.array([2**53 + 1])], WHOLE))
+
+
+def test_bounds_that_a_filter_cannot_compare_leave_out_nothing() -> None:
+    row_filter = parse_filter(pc.field("n").cast("float64", safe=False) == 2.0**53, WHOLE)
+    bounds = ColumnBounds(pa.scalar(2**53 + 1), pa.scalar(2**53 + 1))
+    assert row_filter.admits({"n": bounds})
 
 
 def test_long_texts_that_arrow_cuts_within_a_character_can_be_looked_for() -> None:

@@ -20,6 +20,7 @@ from sparklog.errors import (
 )
 from sparklog.format.plain_arrays import binary_column, headers_array, timestamp_array
 from sparklog.format.schema import record_schema
+from sparklog.records import record_checks
 from sparklog.records.record_checks import check_headers, check_request_size, check_timestamp, topic_limit_error
 from sparklog.records.row_checks import check_partitions, check_rows
 from sparklog.records.topic_rules import TopicRules
@@ -103,6 +104,19 @@ def test_a_row_over_the_limit_is_accepted_if_it_is_not_once_compressed() -> None
     check_rows(rows, rules(max_message_bytes="1000", compression_type="zstd"), NOW_MS)
     with pytest.raises(MessageSizeTooLargeError, match="20,014 bytes"):
         check_rows(rows, rules(max_message_bytes="1000", compression_type="uncompressed"), NOW_MS)
+
+
+def test_a_record_over_what_one_may_have_is_refused_however_small_it_is_compressed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its segment may be written again with further columns, and would be over the limit of a record batch."""
+    monkeypatch.setattr(record_checks, "MAX_RECORD_BYTES", 10_000)
+    topic = rules(max_message_bytes="1000", compression_type="zstd")
+    check_rows(batch([(b"k", bytes(9_999), [], NOW_MS)]), topic, NOW_MS)
+    row = (b"k", bytes(10_000), [], NOW_MS)
+    for check in (lambda: check_rows(batch([row]), topic, NOW_MS), lambda: check_one(row, topic)):
+        with pytest.raises(MessageSizeTooLargeError, match="10,001 bytes, and none may have more than 10,000 before"):
+            check()
 
 
 def test_a_row_without_a_key_for_a_compacted_topic_is_named() -> None:
