@@ -469,7 +469,7 @@ class Truth:
 
     def verified(self, disk: Disk) -> None:
         """Take note that a root has verified its replicas, after it took locations over: where one of those in sync has
-        all files of a partition, all of them have them from now on. Where none has, its operator is told to run fsck."""
+        all files of a partition, all of them have them from now on. Else its operator is told to run fsck."""
         for root in self.roots:
             if root.disk is disk and root.in_force:
                 for partition, segments in root.newest.live.items():

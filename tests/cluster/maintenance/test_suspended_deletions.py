@@ -14,7 +14,6 @@ import pytest
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.coordinator.take_over import take_over
 from sparklog.errors import SparklogError
-from sparklog.log.layout import is_data_file
 from sparklog.maintenance.gc.recent_look import LONGEST_LOOK_SECONDS
 from sparklog.maintenance.gc.surplus_replicas import remove_surplus_replicas
 from sparklog.maintenance.gc.sweep import sweep
@@ -22,6 +21,7 @@ from sparklog.maintenance.gc.vacuum import vacuum
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.roll import roll
 from sparklog.protocol.decide.topics import alter_configs
+from sparklog.protocol.file_names import is_data_file
 from sparklog.store.open import open_store
 from sparklog.testing.faults import Call
 from sparklog.testing.faulty_store import FaultyStore

@@ -113,7 +113,7 @@ def test_a_record_over_what_one_may_have_is_refused_however_small_it_is_compress
     monkeypatch.setattr(record_checks, "MAX_RECORD_BYTES", 10_000)
     topic = rules(max_message_bytes="1000", compression_type="zstd")
     check_rows(batch([(b"k", bytes(9_999), [], NOW_MS)]), topic, NOW_MS)
-    row = (b"k", bytes(10_000), [], NOW_MS)
+    row: Row = (b"k", bytes(10_000), [], NOW_MS)
     for check in (lambda: check_rows(batch([row]), topic, NOW_MS), lambda: check_one(row, topic)):
         with pytest.raises(MessageSizeTooLargeError, match="10,001 bytes, and none may have more than 10,000 before"):
             check()
