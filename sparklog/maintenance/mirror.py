@@ -229,6 +229,8 @@ def _check_same_history(root: Store, target: Store, present: int, state: State) 
     digest = read_log_end(target, present, with_boundary=False).digest or ""
     if not digest and manifest is not None and manifest.version == present:
         digest = manifest.digest
+    if not digest:  # a pass with a gap ended at its checkpoint, and one was interrupted that brought a newer checkpoint
+        digest = _read_note(root, target, present) or ""
     has_all = _has_mirrored(root, target, present, digest, state)
     if has_all and manifest is not None and manifest.version > present:  # its pass did not end
         has_all = _has_checkpoint(root, manifest)

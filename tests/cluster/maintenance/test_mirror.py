@@ -111,6 +111,30 @@ def test_a_mirror_continues_after_removed_commits(tmp_path: Path) -> None:
     assert values(open_cluster(target.root)) == replicas.sent[0]
 
 
+def test_a_mirror_that_ended_at_a_checkpoint_is_continued_after_an_interrupted_pass(tmp_path: Path) -> None:
+    """The mirror does not have the commit at which it ended, which the root still has, nor is its newest checkpoint of
+    that version any more."""
+    replicas, target = with_mirror(tmp_path)
+    replicas.produce(3)
+    replicas.cluster.log.write_checkpoint()
+    root, end = open_store(root_of(replicas)), replicas.cluster.state.version
+    remove_commits(root, end - 1)
+    assert mirror(root, target).version == end
+    assert commit_key(end) not in {info.key for info in target.list(COMMITS)}
+    replicas.produce(3)
+    replicas.cluster.log.write_checkpoint()
+
+    def interrupt(step: int, call: Call) -> None:
+        if call.operation == "put_if_absent":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        mirror(root, FaultyStore(target, before=interrupt))
+    assert mirror(root, target).version == replicas.cluster.state.version
+    promote(target.root, root.root)
+    assert values(open_cluster(target.root)) == replicas.sent[0]
+
+
 def test_a_promotion_finishes_an_interrupted_pass_before_it_judges_the_mirror(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
