@@ -24,7 +24,7 @@ from sparklog.errors import (
     SparklogError,
     StorageUnavailableError,
 )
-from sparklog.log.layout import CLUSTER_KEY
+from sparklog.log.layout import CLUSTER_KEY, exists
 from sparklog.protocol.decide.elections import UncleanElection, allows_unclean_election, needs_unclean_election
 from sparklog.protocol.decide.segments import Replacement, removed
 from sparklog.protocol.segments import Segment
@@ -134,7 +134,15 @@ def _find_lacking(store: _ListedStore, segments: Sequence[Segment]) -> list[Segm
     disk that was unmounted in between, and mounted again."""
     if IDENTITY_KEY not in store.sizes and CLUSTER_KEY not in store.sizes:
         raise StorageUnavailableError(f"{store.root} was unmounted while it was listed; try again", path=store.root)
-    return [segment for segment in segments if not is_whole(cast(Store, store), segment, store.sizes)]
+    lacking = [segment for segment in segments if not is_whole(cast(Store, store), segment, store.sizes)]
+    for segment in lacking:  # a folder that is a link is read, and not listed
+        if segment.path not in store.sizes and exists(cast(Store, store), segment.path):
+            raise StorageUnavailableError(
+                f"{segment.path} exists at {store.root}, whose listing does not have it: if a folder is a link, mount "
+                "what it points to in its place; else try again",
+                path=segment.path,
+            )
+    return lacking
 
 
 def _group_lacking(

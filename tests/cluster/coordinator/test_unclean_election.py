@@ -78,6 +78,28 @@ def test_a_location_that_cannot_be_listed_is_asked_once(tmp_path: Path, monkeypa
     assert tries == {"disk2": 1}
 
 
+def test_a_folder_that_was_moved_and_linked_is_not_taken_for_lost(tmp_path: Path) -> None:
+    """What is behind a link is read, and not listed."""
+    replicas = Replicas(tmp_path, locations=3, assignment=((3,),))
+    replicas.cluster.create_topic("lost", assignment=[[1, 2]], configs=UNCLEAN)
+    with Producer(cluster=replicas.cluster) as producer:
+        producer.send("lost", b"x", partition=0)
+    replicas.unmount(2)
+    replicas.controller.check()
+    replicas.mount(2)
+    folder, moved = replicas.disk(2) / "lost-0", tmp_path / "moved"
+    folder.rename(moved)
+    folder.symlink_to(moved)
+    replicas.unmount(1)
+    assert replicas.controller.check().unclean == []
+    assert leaders(replicas.cluster) == {-1}
+    folder.unlink()
+    moved.rename(folder)
+    assert replicas.controller.check().unclean == [("lost", 0)]
+    assert leaders(replicas.cluster) == {2}
+    assert replicas.cluster.segments("lost").partition(0)
+
+
 def test_the_controller_keeps_its_lease_while_it_lists_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
