@@ -600,8 +600,12 @@ _LOST_AND_FOUND = "lost+found/"
 
 def _walk(base: str, prefix: str) -> Iterator[ObjectInfo]:
     """Yield the files below ``base + prefix``, ordered by key, without those deleted in the meantime."""
-    if prefix and _is_below_link(base, prefix):
-        return
+    if prefix and _is_below_link(base, prefix):  # what is behind it is read and written: this is not empty
+        raise StorageError(
+            f"{base}{prefix} is, or is below, a link to a folder, which no listing follows: mount what it points to in "
+            "its place (mount --bind), or move it back",
+            path=prefix,
+        )
     try:
         with os.scandir(base + prefix) as entries:
             named_entries = [(_sort_name(entry), entry) for entry in entries]
