@@ -35,6 +35,7 @@ from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.gc.vacuum import vacuum
 from sparklog.maintenance.promotion import promote
+from sparklog.maintenance.tables import Tables
 from sparklog.protocol.commits import CommitOffsets
 from sparklog.protocol.state import State
 from sparklog.testing.checks import check
@@ -404,8 +405,9 @@ class Soak:
         return [line for line in lines if ("failed" in line or "Error" in line) and not EXPECTED.search(line)]
 
     def damage(self) -> list[str]:
-        """Return the findings of a check of all files after a sweep and a vacuum, without old checkpoints, which are
-        kept for longer than a run."""
+        """Return the findings of a check of all files after a publication, a sweep and a vacuum, without old
+        checkpoints, which are kept for longer than a run. Maintenance may have ended before it published."""
+        Tables(self.cluster).publish_all([IN, LATEST])
         time.sleep(int(COMMON["file.delete.delay.ms"]) / 1000)
         swept = sweep(self.cluster)
         vacuum(self.cluster, 0, dry_run=False, force=True)
