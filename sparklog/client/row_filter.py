@@ -30,6 +30,9 @@ _POSITIONAL = "FieldPath("
 _UNKNOWN = re.compile(r"FieldRef\.Name\((.*?)\)")
 _TYPES = re.compile(r"has no kernel matching input types \((.*)\)")
 _NAN = re.compile(r"\bnan\b")
+_LEAST = -(2**63)
+"""No whole number of a column is less."""
+
 _OPERATORS = ("=", "==", "!=", "<", ">", "<=", ">=", "in", "not in")
 
 
@@ -150,14 +153,8 @@ def _from_tuples(given: Any, schema: pa.Schema) -> pc.Expression:
                 schema.empty_table().filter(pc.field(column) == pa.scalar(each))
             if isinstance(each, datetime) and each.tzinfo is None:
                 raise ValueError(f"{each!r} has no time zone; add one, as in datetime(..., tzinfo=timezone.utc)")
-    return filters_to_expression(
-        [
-            [_in_whole_numbers(each, schema) for each in item]
-            if isinstance(item, list)
-            else _in_whole_numbers(item, schema)
-            for item in given
-        ]
-    )
+    alternatives = given if isinstance(given[0], list) else [given]
+    return filters_to_expression([[_in_whole_numbers(each, schema) for each in all_of] for all_of in alternatives])
 
 
 def _in_whole_numbers(condition: tuple[Any, Any, Any], schema: pa.Schema) -> tuple[Any, Any, Any]:
@@ -166,13 +163,22 @@ def _in_whole_numbers(condition: tuple[Any, Any, Any], schema: pa.Schema) -> tup
     column, operator, value = condition
     index = schema.get_field_index(column) if isinstance(column, str) else -1
     is_whole = index >= 0 and pa.types.is_integer(schema.types[index])
-    if not (is_whole and isinstance(value, float) and abs(value) < 2**63) or operator in ("in", "not in"):
+    if not is_whole:
         return condition
-    if value.is_integer():
+    if operator in ("in", "not in"):
+        possible = [each for each in value if not isinstance(each, float) or _is_whole(each)]
+        return column, operator, [int(each) if isinstance(each, float) else each for each in possible] or value
+    if not isinstance(value, float) or abs(value) >= -_LEAST or math.isnan(value):
+        return condition
+    if _is_whole(value):
         return column, operator, int(value)
-    if operator in ("<", ">="):
-        return column, operator, math.ceil(value)
-    return (column, operator, math.floor(value)) if operator in (">", "<=") else condition
+    if operator in ("==", "=", "!="):  # no number is equal to it, each one that is not null differs
+        return column, ">=" if operator == "!=" else "<", _LEAST
+    return column, operator, (math.ceil if operator in ("<", ">=") else math.floor)(value)
+
+
+def _is_whole(value: float) -> bool:
+    return value.is_integer() and abs(value) < -_LEAST
 
 
 def _conditions(given: Iterable[Any]) -> Iterable[tuple[Any, Any, Any]]:

@@ -387,12 +387,19 @@ WHOLE = pa.schema([pa.field("n", pa.int64())])
 @pytest.mark.parametrize("value", [2.5, -2.5, 3.0, -0.0, 2.0**53])
 def test_whole_numbers_that_a_fraction_cannot_state_are_compared_with_one(operator: str, value: float) -> None:
     """Arrow converts the column for it, and fails at such a row."""
-    small, large = [-3, -2, 0, 2, 3], [2**53, 2**53 + 1, 2**63 - 1]
-    numbers = small if operator in ("==", "!=") and not value.is_integer() else small + large
+    numbers = [-(2**63), -3, -2, 0, 2, 3, 2**53, 2**53 + 1, 2**63 - 1]
     compare = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}[operator]
     batch = pa.record_batch([pa.array(numbers, pa.int64())], WHOLE)
     found = parse_filter([("n", operator, value)], WHOLE).apply(batch).column(0).to_pylist()
     assert found == [number for number in numbers if compare(number, value)]
+
+
+@pytest.mark.parametrize("operator", ["in", "not in"])
+def test_fractions_in_a_list_equal_no_whole_number(operator: str) -> None:
+    numbers = [5, 2**53 + 1]
+    given = [("n", operator, [5.0, 2.5, float("inf")])]
+    found = parse_filter(given, WHOLE).apply(pa.record_batch([pa.array(numbers)], WHOLE)).column(0).to_pylist()
+    assert found == ([5] if operator == "in" else [2**53 + 1])
 
 
 def test_an_expression_that_fails_at_a_row_is_named() -> None:
