@@ -4,8 +4,8 @@
     deletions.look()
     map_parallel(deletions.delete, keys, store.parallel_requests)
 
-A process may be suspended between the two, while the root is restored or its locations are taken over: when it resumes,
-it looks again, and only the requests that were already on their way delete something.
+A process may be suspended between the two, while the root is restored or its locations are taken over. If that takes
+longer than a look counts, it looks again when it resumes: only the requests that were on their way delete something.
 
 Not for: the look itself (``sweep.check_before_deletion``, ``coordinator.ownership``).
 """
@@ -37,8 +37,10 @@ class RecentLook:
         with self._lock:
             latest = self._latest
             if latest is None or self._elapsed.seconds_since(latest[0]) > LONGEST_LOOK_SECONDS:
-                self._latest = None
+                self._latest, began = None, self._elapsed.now()
                 store = self._look()
+                if self._elapsed.seconds_since(began) > LONGEST_LOOK_SECONDS:  # suspended in the middle of it, perhaps
+                    store = self._look()
                 latest = self._latest = self._elapsed.now(), store
             return latest[1]
 

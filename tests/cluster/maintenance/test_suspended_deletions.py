@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.coordinator.take_over import take_over
 from sparklog.errors import SparklogError
-from sparklog.maintenance.gc.recent_look import LONGEST_LOOK_SECONDS
+from sparklog.maintenance.gc.recent_look import LONGEST_LOOK_SECONDS, RecentLook
 from sparklog.maintenance.gc.surplus_replicas import remove_surplus_replicas
 from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.gc.vacuum import vacuum
@@ -22,6 +23,7 @@ from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.roll import roll
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.file_names import is_data_file
+from sparklog.store.memory import MemoryStore
 from sparklog.store.open import open_store
 from sparklog.testing.faults import Call
 from sparklog.testing.faulty_store import FaultyStore
@@ -89,3 +91,23 @@ def test_only_what_was_on_its_way_is_deleted_after_a_suspension(tmp_path: Path, 
         work(open_cluster(replicas.cluster.store.root, clock=replicas.clock))
     deleted = before - set(replicas.files(1))
     assert len(deletions) == len(deleted) == 1 if is_taken_over else len(deleted) >= 8
+
+
+@pytest.mark.parametrize("suspended", [0, 1])
+def test_a_look_in_whose_middle_the_process_was_suspended_is_repeated(suspended: int) -> None:
+    """What it read before may be long out of date at its end."""
+    clock, store, looks = ManualClock(), MemoryStore("looks"), 0
+
+    def look() -> MemoryStore:
+        nonlocal looks
+        looks += 1
+        if looks <= suspended:
+            clock.advance(LONGEST_LOOK_SECONDS + 1)
+        return store
+
+    recent = RecentLook(clock, look)
+    recent.delete("a", "b")
+    assert looks == 1 + suspended
+    clock.advance(LONGEST_LOOK_SECONDS + 1)
+    recent.delete("c")
+    assert looks == 2 + suspended
