@@ -239,7 +239,7 @@ class Taking:
     """A consumer of a group, at the first record, that a handler interrupts as it takes records."""
 
     def __init__(self, take: str, name: str) -> None:
-        self.take, self.name = TAKES[take], CONSUMER_CALLS[name]
+        self.take, self.call = TAKES[take], CONSUMER_CALLS[name]
         self.consumer = consumer_of(open_cluster(copy_of(built())), max_poll_records=2)
         assert read_values(self.consumer, 1) == OLD[:2]
 
@@ -257,7 +257,7 @@ class Taking:
         got: list[bytes | None] = []
 
         def call() -> None:
-            self.name(self.consumer)
+            self.call(self.consumer)
             assert (self.consumer.committed(FIRST) or 0) == 0
 
         interrupted = interrupt(lambda: got.extend(self.take(self.consumer)), point, call)
