@@ -30,7 +30,7 @@ NEEDED = frozenset({"reassign", "swap", "force", "continue", "copy"})
 ROOT_REPLACED = frozenset({"promote", "force", "continue", "restore"})
 """Themes that concern clean-ups and mirrors."""
 
-LASTING = frozenset({"restore", "reuse", "move", "replace"})
+LASTING = frozenset({"restore", "continue", "reuse", "move", "replace"})
 """Themes that concern files which are begun long before they are committed."""
 
 
@@ -50,10 +50,13 @@ def build(seed: int, themes: tuple[str, ...] = ()) -> World:
     if "swap" in world.themes:
         make_other_cluster(world)
     world.spawn("producer", Producer(world, "p", 3, acks=chance.choice((-1, -1, 1))).work)
+    if "continue" in world.themes:
+        for name in ("q", "r"):
+            world.spawn(f"producer-{name}", Producer(world, name, 3).work)
     if chance.random() < 0.6:
         world.spawn("transactions", Producer(world, "t", 2, transactional=True).work)
     if chance.random() < 0.6 or LASTING.intersection(world.themes):
-        world.spawn("job", Job(world, "j", 3 if "restore" in world.themes else 1).work)
+        world.spawn("job", Job(world, "j", 3 if {"restore", "continue"}.intersection(world.themes) else 1).work)
     for theme in world.themes:
         for number, operate in enumerate(THEMES[theme]):
             world.spawn(f"operator-{theme}-{number}", lambda operate=operate: operate(world))  # type: ignore[misc]

@@ -42,7 +42,7 @@ from tests.simulation.test_groups_and_transactions import build
 from tests.simulation.world import NO_CHECKPOINTS, Sent, World
 
 Patch = pytest.MonkeyPatch
-SEEDS = 60
+SEEDS = 2000
 
 
 def an_unknown_outcome_is_treated_as_success(patch: Patch) -> None:

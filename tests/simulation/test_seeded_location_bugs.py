@@ -21,7 +21,7 @@ from sparklog.protocol.decide import brokers as decide_brokers
 from sparklog.protocol.decide import locations as decide_locations
 from sparklog.protocol.decide.brokers import move_broker
 from sparklog.protocol.decide.decision import Decision
-from sparklog.protocol.decide.locations import Move, lose_evidence
+from sparklog.protocol.decide.locations import Move
 from sparklog.protocol.decide.ownership import Ownership
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import State
@@ -42,8 +42,8 @@ from tests.simulation.locations import LifeStore
 from tests.simulation.operated import simulate
 
 Patch = pytest.MonkeyPatch
-SEEDS = 150
-"""Seeds of the theme that the bug concerns, from the first one to try."""
+SEEDS = 2000
+"""Seeds of the theme that the bug concerns, of which one has to show it."""
 
 
 # -- who owns a location
@@ -158,7 +158,7 @@ def replicas_are_not_verified_after_a_take_over(patch: Patch) -> None:
 
 
 def a_take_over_fences_nobody(patch: Patch) -> None:
-    patch.setattr(take_over, "_fence_all_writers", lambda state: Decision(lose_evidence(state), None))
+    patch.setattr(take_over, "_fence_all_writers", lambda state: Decision([], None))
 
 
 # -- names that live twice
@@ -183,7 +183,7 @@ BUGS: list[tuple[Callable[[Patch], None], str, tuple[str, ...], int]] = [
     (a_superseded_root_deletes, "copy", (DELETED,), 4),
     (a_cluster_is_created_in_a_location, "create", (DELETED,), 3),
     (an_election_trusts_any_listing, "unclean", (DROPPED,), 85),
-    (a_promotion_closes_a_root_that_took_over, "continue", (BRICKED, OTHER_HISTORY, LOST), 600),
+    (a_promotion_closes_a_root_that_took_over, "continue", (BRICKED, OTHER_HISTORY, LOST), 323),
     (a_removal_does_not_look_whether_the_root_was_restored, "restore", (COMMIT_GONE, BRICKED), 46),
     (a_clean_up_does_not_look_at_the_boundary, "restore", (BRICKED,), 1040),
     (a_reused_id_inherits_evidence, "reuse", (UNREADABLE, LACKS), 26),
@@ -191,11 +191,12 @@ BUGS: list[tuple[Callable[[Patch], None], str, tuple[str, ...], int]] = [
     (a_move_does_not_look, "move", (UNREADABLE, LACKS), 11),
     (a_cordon_ends_with_the_removal, "reassign", (DELETED,), 40),
     (a_job_states_no_history, "restore", (UNREADABLE, LACKS), 20),
-    (replicas_are_not_verified_after_a_take_over, "continue", (UNREADABLE, LACKS), 550),
-    (a_take_over_fences_nobody, "continue", (OTHER_HISTORY, UNREADABLE, LACKS), 1030),
+    (replicas_are_not_verified_after_a_take_over, "continue", (UNREADABLE, LACKS), 342),
+    (a_take_over_fences_nobody, "continue", (OTHER_HISTORY, UNREADABLE, LACKS), 206),
     (a_commit_is_withdrawn_by_its_name, "restore", (COMMIT_GONE,), 27),
 ]
-"""The bug, the theme that shows it, the kinds of findings of which one has to be there, and the first seed to try."""
+"""The bug, the theme that shows it, the kinds of findings of which one has to be there, and the seed to begin with,
+which saves time only: another request of the code under test moves what a seed shows."""
 
 
 @pytest.mark.parametrize(
@@ -205,9 +206,9 @@ def test_a_broken_rule_is_found(
     bug: Callable[[Patch], None], theme: str, kinds: tuple[str, ...], first: int, monkeypatch: Patch
 ) -> None:
     bug(monkeypatch)
-    for seed in range(first, first + SEEDS):
+    for seed in (*range(first, SEEDS), *range(first)):
         found = {finding.kind for finding in simulate(seed, (theme,)).truth.findings}
         if found.intersection(kinds):
             print(f"seed {seed}: {sorted(found)}")
             return
-    pytest.fail(f"no seed from {first} to {first + SEEDS} of theme {theme} shows one of: {', '.join(kinds)}")
+    pytest.fail(f"none of {SEEDS} seeds of theme {theme} shows one of: {', '.join(kinds)}")

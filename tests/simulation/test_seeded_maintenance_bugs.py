@@ -40,7 +40,7 @@ from tests.simulation import truth
 from tests.simulation.racing import simulate
 
 Patch = pytest.MonkeyPatch
-SEEDS = 60
+SEEDS = 2000
 STOP_RATE = 0.006
 """More stops than usual, since most rules guard against stalled processes."""
 
