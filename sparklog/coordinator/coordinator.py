@@ -36,6 +36,7 @@ from sparklog.errors import (
     InvalidCallError,
     ObjectNotFoundError,
     SparklogError,
+    StorageError,
     UnsupportedVersionError,
 )
 from sparklog.ids import Ids, RandomIds
@@ -307,12 +308,25 @@ class Coordinator:
                 self.log.refresh()
                 draft = self.log.draft()
                 _decide_together(draft, requests)
-                if draft.is_empty:
-                    return
+                if draft.is_empty:  # such as for a repetition of what is in the log
+                    return self._make_durable(requests)
                 check_offset_changes(draft.actions)
                 require_conditional_writes(self.store, self.log.ids)
                 if self.log.commit(draft) is Outcome.WON:
                     return
+
+    def _make_durable(self, requests: list[_Request[object]]) -> None:
+        """Make durable what these requests find in the log. Raises IndeterminateCommitError."""
+        if all(request.error for request in requests):
+            return
+        try:
+            self.log.make_durable()
+        except StorageError as error:
+            raise IndeterminateCommitError(
+                f"outcome unknown: commit {self.log.state.version} of {self.store.root}, or an earlier one, has what "
+                f"was asked for, and may not last: {error.message}",
+                path=error.path or self.store.root,
+            ) from error
 
 
 def warn_of_created_topic(topic: str, partitions: int) -> None:

@@ -146,6 +146,7 @@ def mirror(
     newest = checkpoint.read_newest_listed(root)
     if newest is not None and newest.version > state.version:  # written since: the mirror must not end before it
         state = log.refresh()
+    log.make_durable()  # the mirror must not be ahead of the root
     if newest is not None and present < newest.version <= state.version:
         copier.checkpoint(newest, lambda: _check_same_history(root, target, present, state))
         if read_boundary_file(root).boundary >= first:  # commits in between were removed; the checkpoint covers them

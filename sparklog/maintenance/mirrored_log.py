@@ -113,6 +113,9 @@ class MirrorAsRoot(Store):
     def put_if_absent(self, key: str, data: BytesLike) -> None:
         self._mirror.put_if_absent(key, data)
 
+    def sync(self, folder: str) -> None:
+        self._mirror.sync(folder)
+
     def delete(self, key: str) -> None:
         self._mirror.delete(key)
 

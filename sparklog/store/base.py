@@ -14,7 +14,9 @@ Rules:
   a network it may take effect later, even after a later request of the same caller.
 * "Does not exist" and "exists" are answers about the key. A missing bucket, the web page of a proxy and a truncated
   response are not: they are other ``StorageError``s. Every exception of a client is raised as a ``StorageError``.
-* A write that has returned is as durable as the storage can make it.
+* A write that has returned is as durable as the storage can make it. An object that another process wrote may be
+  visible before that: its writer may be killed before its write returns, or the disk refuse it. ``sync`` comes before
+  anything that is not to be undone with it.
 * Nothing is cached: an object that another process wrote a moment ago is visible.
 
 Not for: deciding anything. Retrying, reading back and comparing belong to the commit log.
@@ -301,6 +303,12 @@ class Store(Protocol):
         The body has 1 byte to ``largest_create_bytes``: an S3 server lets an empty body overwrite, and some clients
         send a large one in parts, where not every server checks the condition.
         """
+
+    def sync(self, folder: str) -> None:
+        """Make the names in a folder (with a trailing slash) durable, also those that other processes gave. Raises
+        ``StorageError`` if a power failure may lose some. Where what is visible is durable, as is assumed here, this
+        does nothing."""
+        return
 
     def delete(self, key: str) -> None:
         """Delete the object if it exists. The client may send the request twice, the second one a minute later: not for

@@ -163,6 +163,19 @@ class LocalStore(Store):
             _remove_quietly(temporary)
         _sync_folder_of(path)
 
+    def sync(self, folder: str) -> None:
+        path = self._base + validate_prefix(folder)
+        try:
+            sync_folder(path)
+        except (FileNotFoundError, PermissionError):  # nothing is in it, or only its owner may sync it
+            return
+        except OSError as error:
+            raise StorageUnavailableError(
+                f"{path} could not be synced ({error.strerror}), so a power failure may lose what was written there "
+                "last; check the disk, then try again",
+                path=path,
+            ) from error
+
     def delete(self, key: str) -> None:
         path = self._base + validate_key(key)
         if self._required is not None and self._required.fields:

@@ -271,6 +271,10 @@ class FaultyStore(Store):
     def put_if_absent(self, key: str, data: BytesLike) -> None:
         self._write(Call("put_if_absent", key), data, self._store.put_if_absent)
 
+    def sync(self, folder: str) -> None:
+        if self._store.is_local:  # elsewhere no request is sent
+            self._step(Call("sync", folder), lambda: self._store.sync(folder))
+
     def delete(self, key: str) -> None:
         self._step(Call("delete", key), lambda: self._store.delete(key))
 

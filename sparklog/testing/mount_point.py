@@ -113,6 +113,9 @@ class MountPoint(Store):
                 )
         return store
 
+    def sync(self, folder: str) -> None:
+        self._mount.store.sync(folder)
+
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
         return self._at_call().get(key, max_bytes)
 

@@ -117,6 +117,7 @@ def clean_up(
     if not checkpoint.is_whole(store, newest):
         why = f"no commits are removed: the checkpoint {newest.version} lacks files; `sparklog fsck` names them"
         return CleanUp(current.boundary, 0, 0, why)
+    store.sync(CHECKPOINTS)  # its writer may have been killed before it did
     if not is_of_log(store, newest):  # as of a mirror's former root: it replaces none of these commits
         why = f"no commits are removed: the checkpoint {newest.version} is not of this log; the next one replaces it"
         return CleanUp(current.boundary, 0, 0, why)

@@ -38,7 +38,7 @@ from sparklog.log.checkpoints import checkpoint
 from sparklog.log.checkpoints.usable_checkpoints import read_newest_of_log
 from sparklog.log.commits.replaced_root import LogEnd, check_mounted, read_mounted_log_end, refuse_other_history
 from sparklog.log.elapsed import ElapsedTime, Moment
-from sparklog.log.layout import exists, read_boundary, read_certain_boundary
+from sparklog.log.layout import COMMITS, exists, read_boundary, read_certain_boundary
 from sparklog.log.settings import DEFAULTS, LogSettings
 from sparklog.protocol import levels
 from sparklog.protocol.commit_bytes import (
@@ -288,6 +288,7 @@ class CommitAttempt:
         def is_ours() -> bool:
             stored = self._store.get(commit_key(commit.version), limits.MAX_COMMIT_BYTES)
             if stored == self._encoded.data:
+                self._store.sync(COMMITS)  # its create did not say that it was
                 return True
             try:
                 write_id = decode_commit(stored, commit.version)[0].write_id

@@ -81,6 +81,7 @@ from sparklog.log.creation import create_object
 from sparklog.log.elapsed import ElapsedTime, Moment
 from sparklog.log.layout import (
     CLUSTER_KEY,
+    COMMITS,
     encode_cluster_file,
     find_trace_of_commits,
     has_history,
@@ -148,6 +149,7 @@ class CommitLog:
         self._cluster_id = ""
         self._torn = self._is_leaving = False
         self._anchor: tuple[int, str] = (-1, "")
+        self._durable = ""
         self._boundary_seen: Moment | None = None
         self._looked_beyond = False
         self.followers: WeakSet[RecentCommits] = WeakSet()
@@ -632,6 +634,17 @@ class CommitLog:
         """Return a draft of the next commit, on the newest state read. Raises as ``Draft.apply``."""
         return Draft(self._state, self.next_timestamp_ms(), actions)
 
+    def make_durable(self) -> None:
+        """Make the commits up to ``state`` durable, before something follows from them that a power failure does not
+        undo: an acknowledgement, a deletion, a copy. A commit that another process made is visible before it is
+        durable, and never becomes so where the disk refuses that.
+
+        One sync of a local disk if the newest commit is not this process's; nothing elsewhere. Raises StorageError."""
+        digest = self._state.digest
+        if digest != self._durable:
+            self.store.sync(COMMITS)
+            self._durable = digest
+
     def attempt(self, actions: Sequence[Action], level: int = 0) -> Outcome:
         """Try to commit these actions, decided on ``state``, at least at this level; as ``commit``."""
         with self.held:
@@ -662,6 +675,7 @@ class CommitLog:
                 return Outcome.WON
             self._advance(prepared.commit, prepared.folded, prepared.size)
             self._anchor = (-1, "")
+            self._durable = prepared.folded.state.digest
             self._checkpointer.request_if_due(version)
             return Outcome.WON
 

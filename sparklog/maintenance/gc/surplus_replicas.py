@@ -153,6 +153,7 @@ class _Batch:
         if not may_remove(coordinator.refresh(), self.removal):
             self.surplus = set()
             return self.store
+        coordinator.log.make_durable()
         check_owned(coordinator, broker)
         paths = sorted(self.surplus)
         are_there = map_parallel(partial(self.held.is_there, coordinator), paths, coordinator.store.parallel_requests)

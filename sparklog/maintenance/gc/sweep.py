@@ -381,9 +381,11 @@ def _delete_at(
 
 
 def check_before_deletion(coordinator: Coordinator, broker: int, state: State) -> Store:
-    """Return the store of a broker after checking that the root still has the history that was read, and owns the
-    location: in a root that was restored since, the files may be live. As ``check_owned``; raises RootReplacedError."""
+    """Return the store of a broker after checking that the root still has the history that was read, for good, and owns
+    the location: in a root that was restored since, or whose disk loses the newest commit, the files may be live. As
+    ``check_owned``; raises RootReplacedError."""
     coordinator.refresh()
+    coordinator.log.make_durable()
     return check_owned(coordinator, broker, state)
 
 

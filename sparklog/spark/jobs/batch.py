@@ -179,9 +179,13 @@ def write_number(options: argparse.Namespace, setting: Settings) -> tuple[str, i
 
 
 def was_written(root: str, storage_options: Mapping[str, Any], application: str, version: int) -> bool:
-    """Return whether this version of this application is in the log already. Errors as ``open_cluster``."""
-    recorded = shared_cluster(root, storage_options).refresh().applications.get(application)
-    return recorded is not None and version <= recorded.version
+    """Return whether this version of this application is in the log already, for good. Errors as ``open_cluster``."""
+    coordinator = shared_cluster(root, storage_options)
+    recorded = coordinator.refresh().applications.get(application)
+    if recorded is None or version > recorded.version:
+        return False
+    coordinator.log.make_durable()
+    return True
 
 
 def count_rows(df: DataFrame) -> tuple[DataFrame, Callable[[], int]]:

@@ -139,6 +139,7 @@ class StreamPlanner:
         """
         start = self._parse(raw_start)
         self._coordinator.refresh()
+        self._coordinator.log.make_durable()  # Spark notes the offsets
         state, history = self._coordinator.log.state_in_history()
         logs = self._logs(state, {partition.topic for partition in start.partitions})
         if self._target is not None:

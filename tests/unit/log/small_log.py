@@ -63,6 +63,9 @@ class SmallLog:
     def recent_segments(self) -> int:
         return self.lists.recent_count
 
+    def make_durable(self) -> None:
+        """Do nothing: all commits are of this process."""
+
     def rebase_quietly(self) -> None:
         """Do nothing: no other process writes checkpoints."""
 
