@@ -6,15 +6,19 @@ nothing and decides nothing; only the controller's check tells whether a locatio
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from functools import partial
 from threading import Thread
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from sparklog.clock import Clock
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.health import check_identity
 from sparklog.errors import SparklogError
 from sparklog.log.broker_files import read_note
 from sparklog.protocol.state import State
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 class Probe(NamedTuple):
@@ -27,30 +31,37 @@ class Probe(NamedTuple):
 
 
 class BrokerProbes:
-    """Asks locations for their identity. One that hangs occupies one daemon thread until it answers, however often it
-    is asked; that thread does not keep the process alive. Not thread-safe."""
+    """Asks locations for their identity, or other questions. One that hangs occupies one daemon thread until it
+    answers, however often it is asked; that thread does not keep the process alive. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._asking: dict[int, Thread] = {}
+        self._asking: dict[Hashable, Thread] = {}
 
     def ask(self, coordinator: Coordinator, brokers: Iterable[int], timeout_seconds: float) -> dict[int, str | None]:
         """Return why each broker does not answer properly, or an empty text; None for one that has no answer within
         this time, or for an earlier call."""
         state = coordinator.state
-        answers: dict[int, str | None] = dict.fromkeys(brokers)
-        asked = [number for number in answers if number not in self._asking or not self._asking[number].is_alive()]
-        for number in asked:
-            ask = (coordinator, state, number, answers)
-            self._asking[number] = Thread(target=_ask, args=ask, daemon=True, name=f"probe-{number}")
+        questions = {number: partial(_ask, coordinator, state, number) for number in brokers}
+        return self.ask_each(questions, coordinator.log.clock, timeout_seconds)
+
+    def ask_each(
+        self, questions: Mapping[Key, Callable[[], str]], clock: Clock, timeout_seconds: float
+    ) -> dict[Key, str | None]:
+        """Return the answer to each question, or why there is none; None for one that has no answer within this time,
+        or for an earlier call."""
+        answers: dict[Key, str | None] = dict.fromkeys(questions)
+        asked = [key for key in questions if key not in self._asking or not self._asking[key].is_alive()]
+        for key in asked:
+            ask = (questions[key], key, answers)
+            self._asking[key] = Thread(target=_answer, args=ask, daemon=True, name=f"probe-{key}")
             try:
-                self._asking[number].start()
+                self._asking[key].start()
             except RuntimeError:  # no thread can be started now
-                _ask(*ask)
-        clock = coordinator.log.clock
+                _answer(*ask)
         deadline = clock.monotonic() + timeout_seconds
-        for number in asked:
-            if answers[number] is None:
-                self._asking[number].join(max(deadline - clock.monotonic(), 0))
+        for key in asked:
+            if answers[key] is None:
+                self._asking[key].join(max(deadline - clock.monotonic(), 0))
         return dict(answers)  # a copy: later answers are ignored
 
 
@@ -66,16 +77,20 @@ def probe_brokers(coordinator: Coordinator, timeout_seconds: float) -> dict[int,
     return {number: _to_probe(coordinator, number, reasons.get(number, "")) for number in sorted(brokers)}
 
 
-def _ask(coordinator: Coordinator, state: State, number: int, answers: dict[int, str | None]) -> None:
-    """Store why a broker does not answer properly, or an empty text."""
-    url = state.brokers[number].url
+def _ask(coordinator: Coordinator, state: State, number: int) -> str:
+    """Return an empty text if a broker answers properly. Raises SparklogError if not."""
+    check_identity(coordinator.brokers.store_of(state, number), state.cluster_id, number, state.brokers[number].url)
+    return ""
+
+
+def _answer(question: Callable[[], str], key: Key, answers: dict[Key, str | None]) -> None:
+    """Store the answer to a question, or why there is none."""
     try:
-        check_identity(coordinator.brokers.store_of(state, number), state.cluster_id, number, url)
-        answers[number] = ""
+        answers[key] = question()
     except SparklogError as error:
-        answers[number] = error.message
+        answers[key] = error.message
     except Exception as error:  # a client may raise anything, and a thread has no caller to raise it to
-        answers[number] = f"{type(error).__name__}: {error}"
+        answers[key] = f"{type(error).__name__}: {error}"
 
 
 def _to_probe(coordinator: Coordinator, number: int, why: str) -> Probe:

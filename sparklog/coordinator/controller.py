@@ -21,6 +21,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -37,6 +38,7 @@ from sparklog.coordinator.ownership import describe_other_address, examine_owner
 from sparklog.coordinator.removals import end_removals
 from sparklog.coordinator.unclean_election import UncleanSearch, waiting_for_unclean_election
 from sparklog.errors import (
+    ClusterMovedError,
     ControllerMovedError,
     EligibleLeadersNotAvailableError,
     InvalidCallError,
@@ -46,12 +48,13 @@ from sparklog.errors import (
 )
 from sparklog.log.broker_files import LatestCheck, read_identity
 from sparklog.log.elapsed import ElapsedTime, Moment
-from sparklog.log.owner_files import read_root
+from sparklog.log.owner_files import read_former_roots, read_root
 from sparklog.protocol import levels
 from sparklog.protocol.decide import brokers as decide_brokers
 from sparklog.protocol.decide import elections
 from sparklog.protocol.decide.decision import Decision, ErrorByPartition
 from sparklog.protocol.decide.elections import Checked, UncleanElection
+from sparklog.protocol.decide.ownership import RootIdentity
 from sparklog.protocol.state import State
 from sparklog.types import TopicPartition
 
@@ -198,6 +201,7 @@ class Controller:
         locations = self._locations()
         states_epoch = bool(locations) and not self._has_older
         self._root_epoch = read_root(self.coordinator.store).epoch if states_epoch else 0
+        self._close_former_roots()
         try:
             findings = [self._check(broker) for broker in locations]
             elected = self._conclude(findings)
@@ -254,8 +258,6 @@ class Controller:
             return Finding(broker, Health.UNKNOWN, error.message)
         if store.is_local and self._hangs(broker):
             return Finding(broker, Health.UNANSWERED, f"{store.root} hangs: no answer to a read of its identity")
-        if broker == ROOT_BROKER:
-            self._close_old_root(log.state.brokers[broker].url)
         try:
             refused = self._check_owner(broker)
         except StorageUnavailableError as error:
@@ -292,18 +294,32 @@ class Controller:
             self._renewed_at[broker] = self._clock.monotonic()
         return None
 
-    def _close_old_root(self, url: str) -> None:
-        """Close a root that was unreachable when its mirror was promoted, so that it accepts no more commits. A copy of
-        the promoted root does not: its clients are sent to the root that they are closed for."""
+    def _close_former_roots(self) -> None:
+        """Close the roots that this one has replaced and that were unreachable then, so that they accept no more
+        commits. A copy of the promoted root does not: its clients are sent to the root that they are closed for."""
+        log = self.coordinator.log
+        own = read_root(log.store)
+        noted = read_former_roots(log.store)
+        close = {note: partial(self._close_former_root, address, own, note) for note, address in noted.items()}
+        broker = log.state.brokers.get(ROOT_BROKER)
+        if broker is not None and broker.url not in ("", *noted.values()):
+            close[broker.url] = partial(self._close_former_root, broker.url, own)  # promoted by 0.2.0: there is no note
+        if close:
+            self._probes.ask_each(close, self._clock, self._timeout_seconds() / 2)
+
+    def _close_former_root(self, url: str, own: RootIdentity, note: str = "") -> str:
+        """Close a root unless that has happened, then forget it. Runs in a thread: its mount may hang."""
         log = self.coordinator.log
         try:
-            old_root = self.coordinator.brokers.open_registered(ROOT_BROKER, url)
-            if read_identity(old_root) is None:
-                own = read_root(log.store)
-                if may_claim(log.store, own):
-                    close_root(old_root, log.state.cluster_id, log.store.root, log.clock, log.ids, own.epoch)
+            root = self.coordinator.brokers.open_registered(ROOT_BROKER, url)
+            if (note or read_identity(root) is None) and may_claim(log.store, own):
+                with suppress(ClusterMovedError):  # it is closed for a root that this one has replaced
+                    close_root(root, log.state.cluster_id, log.store.root, log.clock, log.ids, own.epoch)
+                if note:
+                    log.store.delete(note)
         except SparklogError as error:
             logger.debug("could not close the old root %s: %s", url, error)
+        return ""
 
     def _conclude(self, findings: Sequence[Finding]) -> list[TopicPartition]:
         """Commit the consequences of the checks, in one commit unless they are too many for one."""

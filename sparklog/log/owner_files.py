@@ -3,6 +3,8 @@
     <location>/owners/<20 digits>-<20 digits>.json   epoch and version: an owner record; the highest name counts
     <root>/meta/epochs/<20 digits>.json              {"format":3,"epoch":1}: the highest name is the root's epoch; none
                                                      in a root that was never promoted and never took over
+    <root>/meta/former-roots/<20 digits>             the address of the root that this one replaced when it got that
+                                                     epoch, until that root is closed; also those that this one had
     <mirror>/meta/source-epochs/<20 digits>.json     the epoch of the root that is mirrored; none as there
     <root>/leases/owners/<broker>                    the owner record that this root wrote last at a location
     <root>/leases/epochs/<20 digits>                 the address at which the root got this epoch
@@ -35,6 +37,7 @@ OWNERS = "owners/"
 NOTES = "leases/owners/"
 EPOCH_NOTES = "leases/epochs/"
 EPOCHS = "meta/epochs/"
+FORMER_ROOTS = "meta/former-roots/"
 SOURCE_EPOCHS = "meta/source-epochs/"
 """Another folder: the epoch of the root that a mirror copies is not that of the mirror, once it is promoted."""
 FORMAT = 3
@@ -96,10 +99,29 @@ def write_epoch(root: Store, epoch: int) -> None:
 
 
 def mirror_epoch(root: Store, mirror: Store) -> None:
-    """Store the epoch of a root at its mirror, unless that or a higher one is there. Raises StorageError."""
+    """Store the epoch of a root at its mirror, unless that or a higher one is there, and the former roots that are to
+    be closed. Raises StorageError."""
     epoch = read_root(root).epoch
     if epoch > read_source_epoch(mirror):
         _write_epoch(mirror, SOURCE_EPOCHS, epoch)
+    for key, address in read_former_roots(root).items():
+        create_object(mirror, key, address.encode(), limits.MAX_CLUSTER_FILE_BYTES)
+
+
+def note_former_root(root: Store, address: str) -> None:
+    """Note that a root replaces another one, which it is to close, in its present epoch. Raises StorageError."""
+    key = f"{FORMER_ROOTS}{_read_epoch(root, EPOCHS):020d}"
+    create_object(root, key, address.encode(), limits.MAX_CLUSTER_FILE_BYTES)
+
+
+def read_former_roots(root: Store) -> dict[str, str]:
+    """Return the addresses of the roots that a root replaced and that may not be closed yet, by the key of the note,
+    which is deleted once they are. Raises StorageError."""
+    notes: dict[str, str] = {}
+    for info in root.list(FORMER_ROOTS):
+        with suppress(ObjectNotFoundError):  # closed meanwhile
+            notes[info.key] = root.get(info.key, limits.MAX_CLUSTER_FILE_BYTES).decode(errors="replace")
+    return notes
 
 
 def read_source_epoch(mirror: Store) -> int:

@@ -50,7 +50,16 @@ from sparklog.log.layout import (
     encode_cluster_file,
     read_cluster_file,
 )
-from sparklog.log.owner_files import address_of, read_owner, read_root, read_source_epoch, write_epoch, write_owner
+from sparklog.log.owner_files import (
+    address_of,
+    note_former_root,
+    read_former_roots,
+    read_owner,
+    read_root,
+    read_source_epoch,
+    write_epoch,
+    write_owner,
+)
 from sparklog.maintenance.mirror import MirrorFile, is_cluster_root, mirror, read_mirror_file
 from sparklog.maintenance.mirrored_log import MirrorAsRoot, closed_for, settle_boundary
 from sparklog.protocol.decide.ownership import OwnerRecord, next_epoch
@@ -397,7 +406,7 @@ def _finish_promotion(
             path=target.root,
         ) from error
     state = CommitLog(target, clock, ids, moved=True).refresh()
-    if mirror_file is None and state.brokers[ROOT_BROKER].url != old.root:
+    if mirror_file is None and not _has_replaced(target, state, old, clock, ids):
         raise InvalidRequestError(
             f"{target.root} is not a mirror of {old.root}: it is the root of a cluster; were the addresses swapped?",
             path=target.root,
@@ -497,7 +506,8 @@ def _move_to_new_root(
     owned = _look_at_owners(new_root, old, storage_options, clock, ids)
     if not owned.in_use:
         settle_boundary(target)
-        version = open_root(new_root, old.root, clock, ids, owned.unclaimed)
+        note_former_root(target, old.root)
+        version = open_root(new_root, old.root, clock, ids, owned.unclaimed, is_new=not is_cluster_root(target))
         owned = _look_at_owners(new_root, old, storage_options, clock, ids)
     if not owned.in_use:
         data = encode_cluster_file(cluster_id)
@@ -520,6 +530,14 @@ def _move_to_new_root(
         )
     target.delete(MIRROR_KEY)
     return version
+
+
+def _has_replaced(target: Store, state: State, old: Store, clock: Clock, ids: Ids) -> bool:
+    """Whether a root is one that the target has replaced: it is broker 0, to be closed, or closed for the target."""
+    broker = state.brokers.get(ROOT_BROKER)
+    if broker is not None and broker.url == old.root:
+        return True
+    return old.root in read_former_roots(target).values() or _is_closed_for(old, target, clock, ids)
 
 
 def _is_closed_for(old: Store, target: Store, clock: Clock, ids: Ids) -> bool:

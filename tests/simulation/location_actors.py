@@ -323,7 +323,8 @@ def bring_up(world: World) -> None:
     to each topic that has a leader. Raises SparklogError if the cluster does not work."""
     if world.truth.root.newest.state.moved_to:  # an operator whose command was never answered runs it again
         clock = Clock(world.simulation)
-        promote(world.truth.root.newest.state.moved_to, ROOT, None, False, clock, world.simulation.ids())
+        old = world.address_of(world.truth.root.disk)
+        promote(world.truth.root.newest.state.moved_to, old, None, False, clock, world.simulation.ids())
     root = world.truth.root.disk
     for _ in range(2):
         root.space.objects.pop(LEASE_KEY, None)  # expired

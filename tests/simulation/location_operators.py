@@ -23,6 +23,7 @@ from sparklog.coordinator.take_over import take_over
 from sparklog.coordinator.unclean_election import UncleanSearch
 from sparklog.ids import SeededIds
 from sparklog.maintenance.gc.vacuum import vacuum
+from sparklog.maintenance.mirror import mirror
 from sparklog.maintenance.promotion import promote
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
@@ -369,6 +370,23 @@ def promote_the_other(world: World) -> None:
     )
 
 
+def promote_in_chain(world: World) -> None:
+    """Promote a mirror, and later a mirror of that one, while the first new root is out of reach."""
+    _mirror(world, ROOT, M1)
+    if not repeat(world, "promote", lambda: _promote(world, M1, False)):
+        return
+    for _ in range(2):
+        _mirror(world, M1, M2)
+    world.truth.chained = True
+    _force(world, M2, M1)
+
+
+def _mirror(world: World, root: str, target: str) -> None:
+    world.pause(200)
+    clock = world.simulation.clock
+    repeat(world, "mirror by hand", lambda: mirror(world.life.store(root), world.life.store(target), clock))
+
+
 def _promote(world: World, url: str, force: bool) -> None:
     simulation = world.simulation
     if force:
@@ -380,17 +398,21 @@ def _promote(world: World, url: str, force: bool) -> None:
 def force_promotion(world: World) -> None:
     """Promote a mirror while the root is unmounted, or out of the operator's reach while others reach it."""
     world.pause(500)
+    _force(world, M1, ROOT)
+
+
+def _force(world: World, target: str, old: str) -> None:
     unmounted = world.random.random() < 0.4
     if unmounted:
         world.simulation.step("unmount the root")
-        world.point(ROOT).unmount()
+        world.point(old).unmount()
     for _ in range(TRIES):
         done = False
-        world.truth.force(M1)
+        world.truth.force(target)
         with failing(world, "force"):
-            world.life.unreachable = set() if unmounted else {ROOT}
-            promote(M1, ROOT, None, True, world.simulation.clock, world.simulation.ids())
-            world.truth.verified(world.home(M1))
+            world.life.unreachable = set() if unmounted else {old}
+            promote(target, old, None, True, world.simulation.clock, world.simulation.ids())
+            world.truth.verified(world.home(target))
             done = True
         world.life.unreachable = set()
         if done:
@@ -399,7 +421,7 @@ def force_promotion(world: World) -> None:
         world.pause(20)
     world.pause(500)
     world.simulation.step("mount the root")
-    world.point(ROOT).mount(world.home(ROOT))
+    world.point(old).mount(world.home(old))
 
 
 def restore_root(world: World) -> None:
@@ -515,6 +537,7 @@ ROOT_THEMES: dict[str, tuple[Callable[[World], None], ...]] = {
     "promote": (promote_mirrors, promote_the_other),
     "force": (force_promotion,),
     "continue": (force_promotion, continue_at_root),
+    "chain": (promote_in_chain,),
     "restore": (restore_root,),
     "copy": (use_copy,),
     "create": (create_in_location,),

@@ -44,6 +44,7 @@ REPEATED = "a record is in the log twice"
 DROPPED = "an unclean election dropped records that its leader has"
 COMMIT_GONE = "a commit of the log was deleted"
 OTHER_HISTORY = "a client that opens the root reads another history"
+STILL_OPEN = "a root that was replaced accepts commits"
 BRICKED = "the cluster no longer works on a sound storage"
 
 FINDINGS = (
@@ -58,6 +59,7 @@ FINDINGS = (
     DROPPED,
     COMMIT_GONE,
     OTHER_HISTORY,
+    STILL_OPEN,
     BRICKED,
 )
 
@@ -151,6 +153,8 @@ class Root:
         self.in_force = True
         self.continues = False
         """Whether it took over since the last promotion began: that one may not replace it."""
+        self.is_replaced = False
+        """Whether a promotion has replaced it, that was not given up."""
         self.forced = False
         """Whether it was superseded by a forced promotion: what it still accepts is lost."""
 
@@ -178,6 +182,8 @@ class Truth:
         """Disk and path of copies that a documented operation took away."""
         self.forcing: set[str] = set()
         """Addresses whose promotion is being forced."""
+        self.chained = False
+        """Whether a mirror of a promoted mirror may be promoted."""
         self.changed_at = -1
         """The version of the root as it was restored last, or began to take locations over."""
         self.continuing: Disk | None = None
@@ -369,11 +375,11 @@ class Truth:
         forced = bool(self.forcing.intersection(addresses)) or old.continues  # its take-over has ended all others
         if moved_to and moved_to not in addresses:
             self.find(TWO_ROOTS, f"{disk} was promoted, and {old.disk} has moved to {moved_to}")
-        elif len(self.roots) > 1 and old.disk is not self.roots[0].disk:
+        elif len(self.roots) > 1 and old.disk is not self.roots[0].disk and not self.chained:
             self.find(TWO_ROOTS, f"{disk} was promoted after {old.disk}")
         elif not moved_to and not forced:
             self.find(TWO_ROOTS, f"{disk} was promoted, and {old.disk} is not closed")
-        old.in_force, old.forced = False, forced
+        old.in_force, old.is_replaced, old.forced = False, True, forced
         root = Root(disk, newest, old.data_disk)
         self.roots.append(root)
         if forced:
@@ -397,6 +403,8 @@ class Truth:
         self.seen["continued"] += 1
         self.forcing.clear()
         root.in_force, root.continues = True, True
+        for each in self.roots:
+            each.is_replaced = False
         for other in self.roots:
             if other is not root and other.newest.state.cluster_id == root.newest.state.cluster_id:
                 self._give_up(other, root)
@@ -511,6 +519,9 @@ class Truth:
             self.find(OTHER_HISTORY, f"{root.disk}: version {state.version}, not {root.newest.state.version}")
             return
         self._check_commits(root)
+        for other in self.roots:
+            if other.is_replaced and not other.in_force and not other.newest.state.moved_to:
+                self.find(STILL_OPEN, f"{other.disk}, replaced by {root.disk}")
         history = root.newest.history()
         records = {partition: self._read(coordinator, root, partition) for partition in root.newest.live}
         for partition, stored in records.items():

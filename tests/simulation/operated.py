@@ -27,7 +27,7 @@ NEEDED = frozenset({"reassign", "swap", "force", "continue", "copy"})
 """Themes that concern what maintenance deletes."""
 
 
-ROOT_REPLACED = frozenset({"promote", "force", "continue", "restore"})
+ROOT_REPLACED = frozenset({"promote", "force", "continue", "chain", "restore"})
 """Themes that concern clean-ups and mirrors."""
 
 LASTING = frozenset({"restore", "continue", "reuse", "move", "replace"})

@@ -35,6 +35,7 @@ from tests.simulation.location_truth import (
     LACKS,
     LOST,
     OTHER_HISTORY,
+    STILL_OPEN,
     TWO_ROOTS,
     UNREADABLE,
 )
@@ -161,6 +162,11 @@ def a_take_over_fences_nobody(patch: Patch) -> None:
     patch.setattr(take_over, "_fence_all_writers", lambda state: Decision([], None))
 
 
+def only_broker_0_is_closed(patch: Patch) -> None:
+    """It is the first root, also after a second promotion."""
+    patch.setattr(promotion, "note_former_root", lambda root, address: None)
+
+
 # -- names that live twice
 
 
@@ -193,6 +199,7 @@ BUGS: list[tuple[Callable[[Patch], None], str, tuple[str, ...], int]] = [
     (a_job_states_no_history, "restore", (UNREADABLE, LACKS), 20),
     (replicas_are_not_verified_after_a_take_over, "continue", (UNREADABLE, LACKS), 342),
     (a_take_over_fences_nobody, "continue", (OTHER_HISTORY, UNREADABLE, LACKS), 206),
+    (only_broker_0_is_closed, "chain", (STILL_OPEN,), 0),
     (a_commit_is_withdrawn_by_its_name, "restore", (COMMIT_GONE,), 27),
 ]
 """The bug, the theme that shows it, the kinds of findings of which one has to be there, and the seed to begin with,

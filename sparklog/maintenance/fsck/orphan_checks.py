@@ -29,7 +29,7 @@ from sparklog.log.layout import (
     REMOVED_COMMITS,
     actions_version,
 )
-from sparklog.log.owner_files import EPOCHS, OWNERS, SOURCE_EPOCHS
+from sparklog.log.owner_files import EPOCHS, FORMER_ROOTS, OWNERS, SOURCE_EPOCHS
 from sparklog.log.reserve import reserve_keys
 from sparklog.log.segments import TopicSegments
 from sparklog.maintenance.fsck import kinds
@@ -87,7 +87,7 @@ def unaccounted(
         key = info.key
         if (
             key in _KNOWN
-            or key.startswith((OWNERS, EPOCHS, SOURCE_EPOCHS))
+            or key.startswith((OWNERS, EPOCHS, FORMER_ROOTS, SOURCE_EPOCHS))
             or (broker == 0 and (key.startswith(_OTHER_CHECKS) or is_table_log(key)))
         ):
             continue

@@ -118,7 +118,7 @@ def _promote(options: argparse.Namespace) -> None:
     from sparklog.maintenance.promotion import promote
 
     result = promote(options.to, root, storage_options, options.force)
-    say(f"The cluster's root is now {options.to}, version {result.version}. Broker 0 is {result.old_root}.")
+    say(f"The cluster's root is now {options.to}, version {result.version}, in place of {result.old_root}.")
     if result.may_have_lost:
         complain("WARNING: commits of the old root that had not been mirrored are lost.")
 
