@@ -1,4 +1,4 @@
-"""Checks that files which another process wrote belong to the history that this one appends them to, and are there.
+"""Checks that files which are to be appended belong to the history of this log, and are there.
 
 The version in a file's name is that of the cluster which its writer knew. It says which copies count
 (``protocol.decide.brokers.may_lack``), but only in the writer's history: in a root that was restored from before that
@@ -6,26 +6,26 @@ version, the number is another commit's. A process that opens the root after the
 history, so the request states the commit at which its files were begun (``Begun``), and that is compared here.
 
 A root and its locations may also be restored to a version after that one: then the commit is the same, and the files
-are gone. Only the process in which they were begun notices, since it has read the root since. So another process, such
-as one that Spark started for the commit, looks for the files, too.
+are gone, which no commit tells. So files of jobs are looked for before they are appended. Those of clients are where a
+look costs nothing, on local disks, and elsewhere if they were begun over ten seconds ago: those of a long transaction,
+or of a commit that is retried.
 
-Rules: reads only, and usually not even that: the process that began the files knows the digest.
-Not for: clients that append what they wrote themselves (``AppendRequest.history``).
+Rules: reads only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import msgspec
 
-from sparklog.errors import ObjectNotFoundError, RootReplacedError, StorageError
+from sparklog.errors import ObjectNotFoundError, RootReplacedError, SparklogError, StorageError
 from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.commits.replaced_root import read_log_end, refuse_replaced_root
 from sparklog.log.parallel import map_parallel
-from sparklog.protocol.commits import Run
-from sparklog.protocol.decide.append import AppendRequest, Begun
+from sparklog.protocol.commits import Append, Run
+from sparklog.protocol.decide.append import AppendRequest, Begun, PartitionAppend, decide_append
 from sparklog.protocol.decide.brokers import may_lack
 from sparklog.protocol.file_names import begun_at, index_path
 from sparklog.protocol.partition_fold import holders
@@ -35,24 +35,51 @@ from sparklog.store.base import Store
 AT_A_TIME = 16
 """Copies that are looked for in parallel."""
 
+WRITTEN_COUNTS_SECONDS = 10.0
+"""Seconds for which a file counts as there after it was begun, where a look is a request."""
+
 StoreOf = Callable[[State, int], Store]
 
 
-def check_begun(log: CommitLog, store_of: StoreOf, reader: str, request: AppendRequest) -> AppendRequest:
-    """Return the request with the copies that count, for a log that is read by ``reader``.
+def check_begun(log: CommitLog, store_of: StoreOf, request: AppendRequest) -> AppendRequest:
+    """Return the request with the copies that count.
 
     Raises RootReplacedError if files were begun in another history than this log's, or are gone; StorageError.
     """
-    begun_elsewhere: set[int] = set()
     for begun in request.begun:
         stored = find_digest(log, begun)
         if stored not in (None, begun.digest):
             raise _refuse(log, begun, "that commit is another one now" if stored else "the log ends before it")
-        if stored is None or begun.reader != reader:
-            begun_elsewhere.add(begun.version)
-    if not begun_elsewhere:
+    versions = {begun.version for begun in request.begun}
+    appends = [append for append in request.appends if begun_at(append.run.path) in versions]
+    return _with_present_copies(log, store_of, request, appends)
+
+
+def check_still_there(log: CommitLog, store_of: StoreOf, request: AppendRequest, seconds: float) -> AppendRequest:
+    """Return the request of a client that began to write its files these seconds ago with the copies that count, unless
+    it is a repetition: what is in the log may have been rolled or compacted since.
+
+    Raises as ``decide_append``, RootReplacedError if files are gone, StorageError.
+    """
+    brokers = {broker for append in request.appends for broker in holders(append.run)}
+    if seconds <= WRITTEN_COUNTS_SECONDS and not all(_is_local(log.state, store_of, broker) for broker in brokers):
         return request
-    return _with_present_copies(log, store_of, request, begun_elsewhere)
+    if find_gone(log.state, store_of, (append.run for append in request.appends)) is None:
+        return request
+    log.refresh()
+    state, history = log.state_in_history()
+    if request.history not in (None, history):  # refused when it is submitted
+        return request
+    if not any(isinstance(action, Append) for action in decide_append(state, request).actions):
+        return request
+    return _with_present_copies(log, store_of, request, request.appends)
+
+
+def find_gone(state: State, store_of: StoreOf, runs: Iterable[Run]) -> StorageError | None:
+    """Return why a copy of one of these runs that counts is not there; None if all are, with their indexes."""
+    copies = sorted({(broker, run.path) for run in runs for broker in holders(run)})
+    counted = [(broker, path) for broker, path in copies if not may_lack(state, broker, path)]
+    return next((error for error in _look_for(state, store_of, counted) if error is not None), None)
 
 
 def find_digest(log: CommitLog, begun: Begun) -> str | None:
@@ -76,19 +103,19 @@ def describe_instead(digest: str) -> str:
 
 
 def _with_present_copies(
-    log: CommitLog, store_of: StoreOf, request: AppendRequest, versions: set[int]
+    log: CommitLog, store_of: StoreOf, request: AppendRequest, checked: Sequence[PartitionAppend]
 ) -> AppendRequest:
-    """Return the request without the copies that are not at their brokers, of files that were begun at these
-    versions. Raises RootReplacedError for a file without any copy, StorageError if its locations do not answer."""
+    """Return the request without the copies that are not at their brokers, of the ``checked`` ones. Raises
+    RootReplacedError for a file without any copy, StorageError if its locations do not answer."""
     state = log.state
-    runs = {append.run.path: append.run for append in request.appends if begun_at(append.run.path) in versions}
+    runs = {append.run.path: append.run for append in checked}
     copies = [
         (broker, path)
         for path, run in sorted(runs.items())
         for broker in holders(run)
         if not may_lack(state, broker, path)  # else it does not count anyway
     ]
-    outcomes = dict(zip(copies, map_parallel(partial(_look, state, store_of), copies, AT_A_TIME), strict=True))
+    outcomes = dict(zip(copies, _look_for(state, store_of, copies), strict=True))
     present = {
         path: [broker for broker in holders(run) if outcomes.get((broker, path), "") is None]
         for path, run in runs.items()
@@ -99,12 +126,28 @@ def _with_present_copies(
             failures = [error for error in why if not isinstance(error, ObjectNotFoundError)]
             if failures:  # it may be there
                 raise failures[0]
-            raise refuse_replaced_root(log.store, f"{path}, which a job wrote to append it, is gone: {why[0].message}")
+            raise refuse_replaced_root(
+                log.store, f"{path}, which was written to be appended, is gone: {why[0].message}"
+            )
     appends = [
         msgspec.structs.replace(append, run=_on(append.run, present.get(append.run.path, ())))
         for append in request.appends
     ]
     return msgspec.structs.replace(request, appends=appends)
+
+
+def _look_for(state: State, store_of: StoreOf, copies: Sequence[tuple[int, str]]) -> list[StorageError | None]:
+    """Look for copies; return the error of each that is not there or whose location does not answer."""
+    are_local = all(_is_local(state, store_of, broker) for broker in {broker for broker, _ in copies})
+    return map_parallel(partial(_look, state, store_of), copies, 1 if are_local else AT_A_TIME)
+
+
+def _is_local(state: State, store_of: StoreOf, broker: int) -> bool:
+    """Whether a broker is a folder of this machine; False if its location cannot be opened."""
+    try:
+        return store_of(state, broker).is_local
+    except SparklogError:
+        return False
 
 
 def _look(state: State, store_of: StoreOf, copy: tuple[int, str]) -> StorageError | None:

@@ -26,7 +26,7 @@ import msgspec
 
 from sparklog import limits
 from sparklog.clock import Clock
-from sparklog.coordinator.begun_files import check_begun
+from sparklog.coordinator.begun_files import check_begun, check_still_there
 from sparklog.coordinator.broker_stores import BrokerStores
 from sparklog.errors import (
     CorruptMetadataError,
@@ -45,6 +45,7 @@ from sparklog.log.commits.commit_attempt import Outcome
 from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.commits.replaced_root import refuse_unlinked_history
 from sparklog.log.creation import create_object
+from sparklog.log.elapsed import ElapsedTime, Moment
 from sparklog.log.layout import CLUSTER_KEY, COMMITS, commit_version, encode_cluster_file, exists
 from sparklog.log.reserve import keep_reserve
 from sparklog.log.segments import TopicSegments
@@ -106,6 +107,7 @@ class Coordinator:
         self._waiting_lock = threading.Lock()
         self._committing = threading.Lock()
         self._process = os.getpid()
+        self.elapsed = ElapsedTime(log.clock)
         self.reader = f"{writer_name()}/{next(_READERS)}"
         """The name of this coordinator, for what it has read (``Begun``); another one gets another."""
         self._checked_at = -math.inf
@@ -180,14 +182,18 @@ class Coordinator:
         """Whether the root is on a file system that does not tell names apart by their case, as on macOS and SMB."""
         return self.store.is_local and exists(self.store, CLUSTER_KEY.upper())
 
-    def append(self, request: AppendRequest) -> AppendResult:
-        """Make written runs part of the log, all or none. Raises as ``decide_append`` and ``submit``, and
-        RootReplacedError if another process wrote them in another history."""
+    def append(self, request: AppendRequest, written: Moment | None = None) -> AppendResult:
+        """Make written runs part of the log, all or none. ``written`` is when this process began to write the first of
+        their files, by ``elapsed``. Raises as ``decide_append`` and ``submit``, and RootReplacedError if another
+        process wrote them in another history, or if they are gone."""
         if request.begun:
             history = self.log.unlinked_jumps  # read first: after a later jump the check is worthless
-            request = check_begun(self.log, self.brokers.store_of, self.reader, request)
+            request = check_begun(self.log, self.brokers.store_of, request)
             history = history if request.history is None else request.history
             request = msgspec.structs.replace(request, begun=(), history=history)
+        elif written is not None:
+            seconds = self.elapsed.seconds_since(written)
+            request = check_still_there(self.log, self.brokers.store_of, request, seconds)
         missing = [new for new in request.new_topics if new.name not in self.state.topics]
         for new in missing:
             if self.ignores_case:

@@ -73,7 +73,7 @@ class LiveFiles:
         self._added: dict[int, dict[str, AddedFile]] = {}
         versions = pa.array(sorted(commits), pa.int64()) if commits else None
         wanted = None if paths is None else pa.array(sorted(paths), pa.string())
-        for partition in partitions if paths is None or paths else ():
+        for partition in partitions if paths is None or paths or commits else ():
             state = partition.state
             replicas = frozenset((*state.replicas, *state.isr, *state.adding, *state.removing))
             for table in partition.segments.tables():

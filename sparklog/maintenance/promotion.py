@@ -498,16 +498,18 @@ def _move_to_new_root(
     Owners are looked up before each step and after the last one, since an operator may continue with the old root while
     this process is suspended: then InvalidRequestError is raised, and a new root that exists is closed for that one.
     Closing the old root, which is only a broker's location from now on, is best effort otherwise."""
-    new_root = MirrorAsRoot(target, cluster_id)
-    settle_boundary(target)  # a pass of the mirror may jump to a checkpoint at any time until the new root is open
+    new_root, is_new = MirrorAsRoot(target, cluster_id), not is_cluster_root(target)
+    if is_new:  # a pass of the mirror may jump to a checkpoint at any time until the new root has a commit of its own
+        settle_boundary(target)
     brokers = CommitLog(new_root, clock, ids, moved=True).refresh().brokers.values()
     _allow_locations(target, old, brokers, ids)
     epoch = read_root(target).epoch
     owned = _look_at_owners(new_root, old, storage_options, clock, ids)
     if not owned.in_use:
-        settle_boundary(target)
+        if is_new:  # else clients have written since, to which a checkpoint of a late pass does not belong
+            settle_boundary(target)
         note_former_root(target, old.root)
-        version = open_root(new_root, old.root, clock, ids, owned.unclaimed, is_new=not is_cluster_root(target))
+        version = open_root(new_root, old.root, clock, ids, owned.unclaimed, is_new)
         owned = _look_at_owners(new_root, old, storage_options, clock, ids)
     if not owned.in_use:
         data = encode_cluster_file(cluster_id)

@@ -13,7 +13,6 @@ Rules: it only reads; it lists all files of a broker. Not for: deleting (``maint
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import cached_property, partial
 from itertools import chain
 from typing import NamedTuple
@@ -62,10 +61,14 @@ class NeededFiles:
     def __init__(self, coordinator: Coordinator, state: State) -> None:
         self._live = LiveFiles(read_live_partitions(coordinator, state))
         self._retired: set[str] = set()
+        self.missing_listings: list[str] = []
+        """Listings that are gone; their files look like orphans."""
         for key in sorted(state.removed_files):
-            with suppress(ObjectNotFoundError):  # the files of a lost listing are found and deleted by a vacuum
+            try:
                 read = partial(_read_paths, coordinator.store, key)
                 self._retired.update(retry_read(read, coordinator.log.clock))
+            except ObjectNotFoundError:
+                self.missing_listings.append(key)
 
     def has(self, key: str) -> bool:
         path = log_path_of(key)

@@ -39,7 +39,7 @@ def produce(root: str) -> None:
     stopped: list[bool] = []
     commit = coordinator.append
 
-    def stop_before_the_first(request: AppendRequest, *arguments: object, **more: Any) -> AppendResult:
+    def stop_before_the_first(request: AppendRequest, *arguments: Any, **more: Any) -> AppendResult:
         if not stopped:
             stopped.append(True)
             stop()

@@ -25,6 +25,7 @@ from sparklog.errors import (
 )
 from sparklog.format.schema import columns_present, record_schema
 from sparklog.log.commits.cleanup import clean_up
+from sparklog.log.elapsed import Moment
 from sparklog.log.layout import COMMITS, commit_version
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.fsck.metadata_repair import end_log_at
@@ -105,6 +106,7 @@ class Producer:
             topics = sorted(world.random.sample(list(TOPICS), world.random.choice((1, 1, 2))))
             values: dict[str, list[bytes]] = {}
             appends: list[PartitionAppend] = []
+            began = coordinator.elapsed.now()
             for topic in topics:
                 values[topic] = [self.value() for _ in range(world.random.randint(1, 2))]
                 batch = batch_of(topic, values[topic], world.simulation.now_ms() * 1000)
@@ -117,7 +119,7 @@ class Producer:
                 transaction=identity if self.transactional_id else None,
                 history=history,
             )
-            result = self.commit(coordinator, request)
+            result = self.commit(coordinator, request, began)
             for appended, append in zip(result.appended, appends, strict=True):
                 base = None if appended.base_offset < 0 else appended.base_offset
                 world.truth.acknowledged(TopicPartition(append.topic, 0), append.run.path, base, values[append.topic])
@@ -132,14 +134,14 @@ class Producer:
         self.values += 1
         return f"{self.name}.{self.values}".encode()
 
-    def commit(self, coordinator: Coordinator, request: AppendRequest) -> AppendResult:
+    def commit(self, coordinator: Coordinator, request: AppendRequest, began: Moment) -> AppendResult:
         """Retry until there is an answer, or give up."""
         for _ in range(5):
             try:
-                return coordinator.append(request)
+                return coordinator.append(request, began)
             except (IndeterminateCommitError, StorageUnavailableError, CommitConflictError):
                 self.world.pause(2)
-        return coordinator.append(request)
+        return coordinator.append(request, began)
 
 
 class Job:

@@ -439,12 +439,13 @@ class Truth:
                     lacking = {segment.path for segment in segments if not home.has(segment.path)}
                     self.excused |= {(home.name, path) for path in lacking}
 
-    def restored(self, disk: Disk, former: Collection[str]) -> None:
+    def restored(self, disk: Disk, former: Mapping[str, bool]) -> None:
         """Take note that a root was set back to a snapshot: what was committed since is lost.
 
-        ``former`` are the keys that were on its disk. A file among them that was begun in the history that was kept is
-        lost without a trace, as is one that maintenance of the former history has deleted anywhere: the log has the
-        commit that its writer knew. The documents ask to stop writers first.
+        ``former`` are the keys that were on its disk, and whether they were written so lately that their writer does
+        not look for them again. Such a file that was begun in the history that was kept is lost without a trace, as is
+        one that maintenance of the former history has deleted anywhere: the log has the commit that its writer knew.
+        The documents ask to stop writers first.
         """
         for root in self.roots:
             if root.disk is disk:
@@ -454,7 +455,8 @@ class Truth:
                 kept = newest.history()
                 self.given_up |= {path for (partition, path) in root.newest.history() if (partition, path) not in kept}
                 root.newest = newest
-                lost = {log_path_of(key) for key in former if is_data_file(key) and key not in disk.space.objects}
+                still = disk.space.objects
+                lost = {log_path_of(key) for key in former if former[key] and is_data_file(key) and key not in still}
                 disk.emptied |= {path for path in lost if begun_at(path) <= newest.state.version}
                 for home in self.home.values():
                     gone = map(log_path_of, home.deleted.difference(home.space.objects))

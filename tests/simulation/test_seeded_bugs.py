@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from sparklog.coordinator import Coordinator
 from sparklog.errors import IndeterminateCommitError
+from sparklog.log.elapsed import Moment
 from sparklog.protocol.commits import commit_key
 from sparklog.protocol.decide import append as decide
 from sparklog.protocol.decide import groups as decide_groups
@@ -48,7 +49,7 @@ SEEDS = 2000
 def an_unknown_outcome_is_treated_as_success(patch: Patch) -> None:
     real = Coordinator.append
 
-    def append(self: Coordinator, request: AppendRequest) -> AppendResult:
+    def append(self: Coordinator, request: AppendRequest, written: Moment | None = None) -> AppendResult:
         ends = self.state
         try:
             return real(self, request)
@@ -101,7 +102,7 @@ def a_repeated_request_returns_the_log_end_offset(patch: Patch) -> None:
 def a_transaction_is_one_commit_per_partition(patch: Patch) -> None:
     real = Coordinator.append
 
-    def append(self: Coordinator, request: AppendRequest) -> AppendResult:
+    def append(self: Coordinator, request: AppendRequest, written: Moment | None = None) -> AppendResult:
         if request.transaction is not None:
             for item in request.appends[:-1]:
                 real(self, AppendRequest(appends=[item]))

@@ -16,7 +16,7 @@ from sparklog.log.commits.commit_attempt import CommitAttempt
 from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.commits.replaced_root import LogEnd
 from sparklog.log.commits.storage_clock import ExpiryClock, StorageClock
-from sparklog.log.elapsed import ElapsedTime
+from sparklog.log.elapsed import ElapsedTime, Moment
 from sparklog.log.layout import read_boundary
 from sparklog.protocol.commits import commit_key
 from sparklog.protocol.decide import groups as decide_groups
@@ -118,7 +118,7 @@ def the_boundary_can_move_back(patch: Patch) -> None:
 def the_runs_of_a_file_are_committed_one_by_one(patch: Patch) -> None:
     real = Coordinator.append
 
-    def append(self: Coordinator, request: AppendRequest) -> AppendResult:
+    def append(self: Coordinator, request: AppendRequest, written: Moment | None = None) -> AppendResult:
         appended = []
         for item in request.appends:
             appended += real(self, AppendRequest(appends=[item])).appended

@@ -149,8 +149,12 @@ def a_cordon_ends_with_the_removal(patch: Patch) -> None:
 
 
 def a_job_states_no_history(patch: Patch) -> None:
-    patch.setattr(begun_files, "check_begun", lambda log, store_of, reader, request: request)
-    patch.setattr(coordinating, "check_begun", lambda log, store_of, reader, request: request)
+    patch.setattr(begun_files, "check_begun", lambda log, store_of, request: request)
+    patch.setattr(coordinating, "check_begun", lambda log, store_of, request: request)
+
+
+def a_client_does_not_look_for_its_files(patch: Patch) -> None:
+    patch.setattr(coordinating, "check_still_there", lambda log, store_of, request, seconds: request)
 
 
 def replicas_are_not_verified_after_a_take_over(patch: Patch) -> None:
@@ -197,6 +201,7 @@ BUGS: list[tuple[Callable[[Patch], None], str, tuple[str, ...], int]] = [
     (a_move_does_not_look, "move", (UNREADABLE, LACKS), 11),
     (a_cordon_ends_with_the_removal, "reassign", (DELETED,), 40),
     (a_job_states_no_history, "restore", (UNREADABLE, LACKS), 20),
+    (a_client_does_not_look_for_its_files, "restore", (UNREADABLE, LACKS), 2),
     (replicas_are_not_verified_after_a_take_over, "continue", (UNREADABLE, LACKS), 342),
     (a_take_over_fences_nobody, "continue", (OTHER_HISTORY, UNREADABLE, LACKS), 206),
     (only_broker_0_is_closed, "chain", (STILL_OPEN,), 0),

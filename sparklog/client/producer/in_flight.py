@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from sparklog.client.producer.record_accumulator import PendingBatch
 from sparklog.clock import Clock
 from sparklog.errors import SparklogError, WriteRefusedError
+from sparklog.log.elapsed import Moment
 from sparklog.protocol.decide.append import PartitionAppend
 from sparklog.protocol.decide.producers import ProducerIdentity
 from sparklog.types import TopicPartition
@@ -24,16 +25,16 @@ from sparklog.types import TopicPartition
 class PartitionBatches:
     """The batches of one partition that are in flight together.
 
-    ``append`` is set once they are in a file. ``refusal`` is the latest error that refused that file or its brokers,
-    and ``refusals`` counts them. ``unknown_under`` is set once an attempt may or may not have been committed: to the
-    producer id under which it can be repeated.
-    ``history`` is that of the producer id in the file, None without one. ``cause`` is the latest error after which they
-    are retried.
+    ``append`` is set once they are in a file, ``written`` is when that was begun. ``refusal`` is the latest error that
+    refused that file or its brokers, and ``refusals`` counts them. ``unknown_under`` is set once an attempt may or may
+    not have been committed: to the producer id under which it can be repeated. ``history`` is that of the producer id
+    in the file, None without one. ``cause`` is the latest error after which they are retried.
     """
 
     topic_partition: TopicPartition
     batches: list[PendingBatch]
     append: PartitionAppend | None = None
+    written: Moment | None = None
     history: int | None = None
     refusal: WriteRefusedError | None = None
     refusals: int = 0
@@ -44,6 +45,11 @@ class PartitionBatches:
     def outcome_unknown(self) -> bool:
         """Whether an attempt may or may not have been committed."""
         return self.unknown_under is not None
+
+
+def oldest_of(entries: Sequence[PartitionBatches]) -> Moment | None:
+    """Return when the oldest file of these entries was begun."""
+    return min((entry.written for entry in entries if entry.written is not None), default=None)
 
 
 def forget_files(entries: Sequence[PartitionBatches]) -> None:

@@ -30,7 +30,14 @@ from functools import partial
 
 from sparklog.client.background_thread import BackgroundThread
 from sparklog.client.producer.batch_files import NO_IDENTITY
-from sparklog.client.producer.in_flight import PartitionBatches, RetryQueue, batches_of, forget_files, halve
+from sparklog.client.producer.in_flight import (
+    PartitionBatches,
+    RetryQueue,
+    batches_of,
+    forget_files,
+    halve,
+    oldest_of,
+)
 from sparklog.client.producer.record_accumulator import Drained
 from sparklog.client.producer.sender_base import SEQUENCES, SenderBase, set_offsets, unwritten_by_topic
 from sparklog.errors import (
@@ -223,8 +230,10 @@ class Sender(SenderBase):
         # read before files are written: the version in their names is one of this history
         history = self._history if identity.producer_id >= 0 else self._coordinator.log.unlinked_jumps
         for topic, unwritten in unwritten_by_topic(in_flight).items():
+            began = self._coordinator.elapsed.now()
             self._write_topic(topic, unwritten, identity, failures // TRIES_BEFORE_NEXT_REPLICA)
             for entry in unwritten:
+                entry.written = began
                 entry.refusal = None
                 entry.history = history
         request = AppendRequest(
@@ -234,13 +243,13 @@ class Sender(SenderBase):
         )
         if self._config.acks:
             with self._metrics.requests.at_root():
-                return self._coordinator.append(request)
+                return self._coordinator.append(request, oldest_of(in_flight))
         for entry in in_flight:
             set_offsets(entry.batches, UNKNOWN_OFFSET, -1)
         self._resolve(batches_of(in_flight))
         try:
             with self._metrics.requests.at_root():
-                self._coordinator.append(request)
+                self._coordinator.append(request, oldest_of(in_flight))
         except SparklogError as error:
             logger.warning("records of %d partitions sent with acks=0 may be lost: %s", len(in_flight), error)
         return None

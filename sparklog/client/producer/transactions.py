@@ -36,7 +36,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from sparklog.client.deadlines import InOrder
-from sparklog.client.producer.in_flight import PartitionBatches, batches_of
+from sparklog.client.producer.in_flight import PartitionBatches, batches_of, oldest_of
 from sparklog.client.producer.sender_base import SEQUENCES, SenderBase, unwritten_by_topic
 from sparklog.client.producer.takeover import Takeover
 from sparklog.config.cluster_configs import ClusterConfig
@@ -472,8 +472,10 @@ class Transactions(SenderBase):
     def _write(self, in_flight: Sequence[PartitionBatches]) -> None:
         assert self._identity is not None
         for topic, unwritten in unwritten_by_topic(in_flight).items():
+            began = self._coordinator.elapsed.now()
             self._write_topic(topic, unwritten, self._identity)
             for entry in unwritten:
+                entry.written = began
                 append = entry.append
                 assert append is not None
                 self._sequences[entry.topic_partition] = (append.base_sequence + append.run.records) % SEQUENCES
@@ -491,7 +493,7 @@ class Transactions(SenderBase):
         transaction.requested = request  # also if this is interrupted
         try:
             with self._metrics.requests.at_root():
-                return self._coordinator.append(request)
+                return self._coordinator.append(request, oldest_of(transaction.in_flight))
         except SparklogError as error:
             if not isinstance(error, IndeterminateCommitError):
                 transaction.requested = before

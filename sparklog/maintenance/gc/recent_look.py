@@ -16,15 +16,19 @@ import threading
 from collections.abc import Callable
 
 from sparklog.clock import Clock
+from sparklog.errors import StorageError
 from sparklog.log.elapsed import ElapsedTime, Moment
 from sparklog.store.base import Store
 
 LONGEST_LOOK_SECONDS = 10.0
-"""Seconds for which a look counts."""
+"""Seconds for which a look counts, from its beginning."""
+
+LOOKS = 5
+"""Looks that may take longer, one after another."""
 
 
 class RecentLook:
-    """The last look, and when it ended. Thread-safe; one thread looks, and the others wait for it."""
+    """The last look, and when it began. Thread-safe; one thread looks, and the others wait for it."""
 
     def __init__(self, clock: Clock, look: Callable[[], Store]) -> None:
         self._elapsed = ElapsedTime(clock)
@@ -37,12 +41,23 @@ class RecentLook:
         with self._lock:
             latest = self._latest
             if latest is None or self._elapsed.seconds_since(latest[0]) > LONGEST_LOOK_SECONDS:
-                self._latest, began = None, self._elapsed.now()
-                store = self._look()
-                if self._elapsed.seconds_since(began) > LONGEST_LOOK_SECONDS:  # suspended in the middle of it, perhaps
-                    store = self._look()
-                latest = self._latest = self._elapsed.now(), store
+                self._latest = None
+                latest = self._latest = self._look_quickly()
             return latest[1]
+
+    def _look_quickly(self) -> tuple[Moment, Store]:
+        """Look until a look takes no longer than one counts: in the middle of another the process was suspended,
+        perhaps, and what it had read before is out of date."""
+        for _ in range(LOOKS):
+            began = self._elapsed.now()
+            store = self._look()
+            if self._elapsed.seconds_since(began) <= LONGEST_LOOK_SECONDS:
+                return began, store
+        raise StorageError(
+            f"{store.root} is not certain to be as it was seen: each of {LOOKS} looks took over "
+            f"{LONGEST_LOOK_SECONDS:g} s; nothing more is deleted, the next run tries again",
+            path=store.root,
+        )
 
     def delete(self, *keys: str) -> None:
         """Delete objects in this order. Raises StorageError, and what a look raises."""

@@ -163,8 +163,11 @@ def _sweep_read_listings(
         replacements = _Replacements(coordinator, live, key)
         why = later.read(state) or replacements.find_lost()
         if why:
-            result.problems.append(f"the {len(files)} retired files of listing {key} are kept: {why}")
+            which = f"the {len(files)} retired files" if files else "the retired files"
+            result.problems.append(f"{which} of listing {key} are kept: {why}")
             continue
+        if not files:
+            result.problems.append(f"listing {key} is missing; run `sparklog vacuum` to delete the files that it named")
         free, others_remain = later.split(files)
         kept = _find_listed(tables, state, free, live)
         problems = _delete_files(coordinator, state, _without_topics(free, kept), live, replacements, result)
@@ -233,13 +236,13 @@ def _find_due(root: Store, state: State, readers: StoredReaderLeases, now_ms: in
 
 
 def _read_listing(coordinator: Coordinator, key: str, result: SweepResult) -> list[RemovedFile] | None:
-    """Return the files that a listing names; None if another sweep has finished it, or it is damaged."""
+    """Return the files that a listing names, none if it is missing; None if another sweep has finished it, or it is
+    damaged."""
     try:
         return list(read_removed(coordinator.store, key))
     except ObjectNotFoundError:
         if key not in coordinator.refresh().removed_files:
             return None
-        result.problems.append(f"listing {key} is missing; run `sparklog vacuum` to delete the files that it named")
         return []
     except CorruptMetadataError as error:
         result.problems.append(error.message)
@@ -252,6 +255,14 @@ def _find_live(
     """Return those of the files that have live segments of any topic, with what the commits of listings added."""
     retired = [state.removed_files[key].version for key in listings if key in state.removed_files]
     return LiveFiles(read_live_partitions(coordinator, state), {file.path for file in files}, retired)
+
+
+def why_listings_are_needed(coordinator: Coordinator, state: State, listings: Sequence[str]) -> str:
+    """Return why the files of these listings, which are missing, may be the only copy of their records; empty if what
+    replaced them is there. Raises StorageError."""
+    live = _find_live(coordinator, state, (), listings)
+    reasons = (_find_lost_replacement(coordinator, state, live, listing) for listing in listings)
+    return next((f"of the missing listing {key}: {why}" for key, why in zip(listings, reasons, strict=True) if why), "")
 
 
 def _find_lost_replacement(coordinator: Coordinator, state: State, live: LiveFiles, listing: str) -> str:

@@ -45,6 +45,7 @@ from sparklog.maintenance.gc.sweep import (
     remove_expired_reader_leases,
     sweep,
     why_listed,
+    why_listings_are_needed,
 )
 from sparklog.maintenance.tables import Tables, tables_of
 from sparklog.monitoring.orphans import (
@@ -148,6 +149,10 @@ def vacuum(
         dry_run, fence, superseded=superseded, problems=swept.problems, reader_leases=swept.reader_leases
     )
     needed, tables = NeededFiles(coordinator, state), Tables(coordinator)
+    why = why_listings_are_needed(coordinator, state, needed.missing_listings)
+    if why:
+        result.problems.append(f"nothing that looks like an orphan is deleted: files {why}")
+        return result
     for done, broker in enumerate(sorted(state.brokers)):
         check()
         progress("brokers", done, len(state.brokers))

@@ -23,12 +23,14 @@ from msgspec.structs import replace
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.topic_configs import DELTA, TopicConfig
 from sparklog.coordinator import Coordinator
+from sparklog.coordinator.begun_files import find_gone
 from sparklog.errors import (
     DataLossError,
     IndeterminateCommitError,
     InvalidRequestError,
     OffsetOutOfRangeError,
     SparklogError,
+    StorageError,
 )
 from sparklog.log.commits.retired_files import delete_unnamed, files_of, write_removed
 from sparklog.log.records.read_order import replicas_in_sync
@@ -266,11 +268,25 @@ class SegmentReplacement:
             has_history=history,
         )
         with delete_unnamed(coordinator.log, [listing]):
+            self._check_there(replacements)
             result = coordinator.submit(partial(_decide, planned=self._state, request=request))
         for skipped in result.left_out:
             partition = f"{skipped.change.topic}-{skipped.change.partition}"
             self.counts.left_out.append(f"skipped {partition}: {skipped.why}; the next run retries it")
         return result.done
+
+    def _check_there(self, replacements: Sequence[PreparedReplacement]) -> None:
+        """Raise StorageError unless the new files are there: root and locations may have been restored since they were
+        written, to a copy that has the newest commit. The files that they replace are to be deleted."""
+        coordinator = self._coordinator
+        runs = [live.run for replacement in replacements for live in replacement.change.added]
+        gone = find_gone(coordinator.state, coordinator.brokers.store_of, runs)
+        if gone is not None:
+            raise StorageError(
+                f"nothing was replaced: a file that was just written is not there ({gone.message}); was "
+                f"{coordinator.store.root} restored meanwhile? The next run does it again",
+                path=gone.path,
+            ) from gone
 
     def _look_again(self, replacements: Sequence[PreparedReplacement]) -> int:
         """Return the newest version if the state has forgotten changes since the plan, and the segments that decided

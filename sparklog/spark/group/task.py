@@ -349,6 +349,7 @@ class ConsumeTask:
         Raises IndeterminateCommitError if the outcome stays unknown.
         """
         history = self._history  # before the files are begun; a rebalance may lead to another one
+        began = self._coordinator.elapsed.now()
         appends, new_topics = self._sends.write()
         unknown: IndeterminateCommitError | None = None
         for _ in range(COMMIT_TRIES):
@@ -369,7 +370,7 @@ class ConsumeTask:
                 history=history,
             )
             try:
-                self._producer = self._coordinator.append(request).producer
+                self._producer = self._coordinator.append(request, began).producer
             except IndeterminateCommitError as error:
                 unknown = error  # repeating the same request resolves it
             except UnlinkedHistoryError as error:  # nothing was decided: records, files and the id may be others

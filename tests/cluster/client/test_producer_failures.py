@@ -25,6 +25,7 @@ from sparklog.errors import (
     UnknownProducerIdError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.log.elapsed import Moment
 from sparklog.protocol.commits import Append
 from sparklog.protocol.decide import expiry as decide_expiry
 from sparklog.protocol.decide.append import AppendRequest, AppendResult
@@ -175,12 +176,12 @@ def test_a_producer_with_out_of_order_sequences_continues_with_a_new_id(
     append = cluster.append
     sequences: list[int] = []
 
-    def append_with_wrong_sequences(request: AppendRequest) -> AppendResult:
+    def append_with_wrong_sequences(request: AppendRequest, written: Moment | None = None) -> AppendResult:
         if sequences:
             sequence = sequences.pop()
             renumbered = [replace(item, base_sequence=sequence) for item in request.appends]
             request = replace(request, appends=renumbered)
-        return append(request)
+        return append(request, written)
 
     monkeypatch.setattr(cluster, "append", append_with_wrong_sequences)
     with new_producer(cluster) as producer:

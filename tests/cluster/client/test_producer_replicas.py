@@ -138,7 +138,8 @@ def test_a_replica_costs_one_more_copy_of_the_bytes(tmp_path: Path) -> None:
         size = sum(Path(follower.root, name).stat().st_size for name in cluster.files(1))
         assert follower.bytes_written == size
         assert follower.bytes_read == 0
-        assert set(follower.counts) == {"open_output", "write", "close"}
+        assert set(follower.counts) == {"open_output", "write", "close", "info"}
+        assert follower.counts["info"] == 2  # of file and index before the commit, on a local disk only
 
 
 @pytest.mark.parametrize("acks", [0, 1])

@@ -12,8 +12,9 @@ import pytest
 from sparklog.coordinator import open_cluster
 from sparklog.coordinator.brokers import remove_broker
 from sparklog.errors import ClusterMovedError, SparklogError
+from sparklog.log.layout import MIRROR_KEY
 from sparklog.log.owner_files import read_former_roots
-from sparklog.maintenance.mirror import mirror
+from sparklog.maintenance.mirror import Copier, mirror
 from sparklog.maintenance.promotion import promote
 from sparklog.protocol.commits import MoveCluster
 from sparklog.store.open import open_store
@@ -126,3 +127,24 @@ def test_a_second_promotion_is_repeated_from_any_step(tmp_path: Path, stopped_at
         chain.promote("m2")
         assert chain.at("m2") in chain.moved_to("m1")
         assert chain.read() == chain.sent[0]
+
+
+def test_a_repeated_promotion_keeps_what_clients_have_written_meanwhile(tmp_path: Path) -> None:
+    """A pass of the mirror that was suspended over the promotion stores a checkpoint of the old root, which is newer
+    than all commits of the new one."""
+    chain = Chain(tmp_path)
+    chain.produce(1)
+    chain.mirror("m1")
+    mirrored = list(chain.sent[0])
+    chain.produce(20)
+    manifest = chain.cluster.log.write_checkpoint()
+    target, mirror_file = open_store(chain.at("m1")), (tmp_path / "m1" / MIRROR_KEY).read_bytes()
+    old = chain.promote_while_away("m1")
+    target.put(MIRROR_KEY, mirror_file)  # it was interrupted before it deleted that
+    chain.sent[0] = mirrored
+    chain.produce(1)
+    assert chain.cluster.state.version < manifest.version
+    Copier(open_store(old), target).checkpoint(manifest, lambda: "")
+    promote(chain.at("m1"), old, force=True)
+    chain.cluster = open_cluster(chain.at("m1"))
+    assert chain.read() == chain.sent[0]

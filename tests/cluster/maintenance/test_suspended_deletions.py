@@ -14,8 +14,8 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.coordinator.take_over import take_over
-from sparklog.errors import SparklogError
-from sparklog.maintenance.gc.recent_look import LONGEST_LOOK_SECONDS, RecentLook
+from sparklog.errors import SparklogError, StorageError
+from sparklog.maintenance.gc.recent_look import LONGEST_LOOK_SECONDS, LOOKS, RecentLook
 from sparklog.maintenance.gc.surplus_replicas import remove_surplus_replicas
 from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.gc.vacuum import vacuum
@@ -93,7 +93,7 @@ def test_only_what_was_on_its_way_is_deleted_after_a_suspension(tmp_path: Path, 
     assert len(deletions) == len(deleted) == 1 if is_taken_over else len(deleted) >= 8
 
 
-@pytest.mark.parametrize("suspended", [0, 1])
+@pytest.mark.parametrize("suspended", [0, 1, LOOKS - 1])
 def test_a_look_in_whose_middle_the_process_was_suspended_is_repeated(suspended: int) -> None:
     """What it read before may be long out of date at its end."""
     clock, store, looks = ManualClock(), MemoryStore("looks"), 0
@@ -111,3 +111,16 @@ def test_a_look_in_whose_middle_the_process_was_suspended_is_repeated(suspended:
     clock.advance(LONGEST_LOOK_SECONDS + 1)
     recent.delete("c")
     assert looks == 2 + suspended
+
+
+def test_nothing_is_deleted_if_no_look_is_quick_enough() -> None:
+    clock, store = ManualClock(), MemoryStore("slow-looks")
+    store.put("a", b"kept")
+
+    def look() -> MemoryStore:
+        clock.advance(LONGEST_LOOK_SECONDS + 1)
+        return store
+
+    with pytest.raises(StorageError, match="nothing more is deleted"):
+        RecentLook(clock, look).delete("a")
+    assert store.get("a") == b"kept"

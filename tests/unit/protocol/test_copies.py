@@ -132,7 +132,7 @@ def a_move_does_not_compare_with_the_newest_state(patch: Patch) -> None:
 
 
 def a_job_states_no_history(patch: Patch) -> None:
-    patch.setattr(begun_files, "check_begun", lambda log, store_of, reader, request: request)
+    patch.setattr(begun_files, "check_begun", lambda log, store_of, request: request)
 
 
 def a_replica_joins_beside_one_that_lost_files(patch: Patch) -> None:
