@@ -322,25 +322,20 @@ class GroupSession:
         self._call_listener("on_partitions_assigned", partitions)
 
     def _tell_revoked(self, rebalance: Rebalance) -> None:
+        """Call the listener. The last offsets are those from before, and replace what was committed then, as if they
+        were committed before the listener, as in Kafka: what it commits itself, also in a transaction, is newer."""
         last = self._prepare_changed(rebalance.revoked if self._config.auto_commit else frozenset())
-        changed = _as_dict(last)
-        before = {partition: self._subscription.positions[partition].committed for partition in changed}
+        state, group = self._coordinator.state, self._config.group_id
+        replaces = {partition: find_offset(state, group, *partition) for partition in last.offsets}
+        rebalance.last = msgspec.structs.replace(last, replaces=replaces)
+        if rebalance.committed is None:  # else the listener was interrupted, and may have committed before
+            rebalance.committed = set()
         if rebalance.revoked:
             self._call_listener("on_partitions_revoked", rebalance.revoked)
-        if not self._is_current(rebalance):  # unsubscribe() has committed and left the group
-            return
-        positions = self._subscription.positions
-        changed = {
-            partition: at for partition, at in changed.items() if positions[partition].committed == before[partition]
-        }
-        state, group = self._coordinator.state, self._config.group_id
-        replaces = {partition: find_offset(state, group, *partition) for partition in changed}
-        rebalance.last = msgspec.structs.replace(last, offsets=changed, replaces=replaces)
 
     def _commit_last_offsets(self, rebalance: Rebalance, until: float) -> None:
         """Commit them, and let others have the partitions. An error must not lose the assignment, which follows."""
-        last = rebalance.last
-        assert last is not None
+        last = rebalance.last_offsets()
         try:
             if rebalance.found.change.to_acknowledge:
                 # If the storage does not answer, a later poll gets here again and still has to commit these offsets.
@@ -624,6 +619,8 @@ class GroupSession:
                 self._due_callbacks.append((callback, offsets, error))
             future.resolve(error)
 
+        if self._rebalance is not None:
+            self._rebalance.note_commit(offsets)
         self._pending.append(self._calls.submit(run))
         return future
 

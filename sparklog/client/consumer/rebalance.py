@@ -15,9 +15,11 @@ Rules: pure. Not for: doing any of it (``group_session``).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+
+from msgspec.structs import replace
 
 from sparklog.coordinator.group_member import Found
 from sparklog.errors import SparklogError
@@ -45,8 +47,9 @@ class Step(Enum):
 
 @dataclass(eq=False)
 class Rebalance:
-    """What is left to do. ``last`` are the offsets to commit before others get the partitions; ``failure`` is an error
-    of that commit, which does not keep the consumer from what it is assigned."""
+    """What is left to do. ``last`` are the offsets to commit before others get the partitions, less those of the
+    partitions in ``committed``, which the program has committed since the listener was called first: None until then.
+    ``failure`` is an error of that commit, which does not keep the consumer from what it is assigned."""
 
     found: Found
     lost: frozenset[TopicPartition]
@@ -54,7 +57,21 @@ class Rebalance:
     assigned: frozenset[TopicPartition]
     steps: deque[Step]
     last: GroupCommit | None = None
+    committed: set[TopicPartition] | None = None
     failure: SparklogError | None = field(default=None, repr=False)
+
+    def note_commit(self, partitions: Iterable[TopicPartition]) -> None:
+        """Note that a commit by the program has begun. From the listener on that is the last word in its partitions,
+        also if it fails: records are then read again, and none is skipped."""
+        if self.committed is not None:
+            self.committed.update(partitions)
+
+    def last_offsets(self) -> GroupCommit:
+        """Return what is left to commit; called after the listener."""
+        assert self.last is not None
+        committed = self.committed or ()
+        kept = {partition: at for partition, at in self.last.offsets.items() if partition not in committed}
+        return replace(self.last, offsets=kept)
 
     def is_of(self, member: str) -> bool:
         """Return whether it is a change of this member still; one that is out of the group has no id."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.consumer.subscription_state import ConsumerRebalanceListener
+from sparklog.client.producer.producer import Producer
+from sparklog.coordinator import Coordinator
 from sparklog.types import OffsetAndMetadata, TopicPartition
 from tests.cluster.client.consumers import Cluster, at, read, together, until
 
@@ -136,3 +139,47 @@ def test_the_last_offsets_are_committed_after_an_asynchronous_commit_of_earlier_
             until(lambda: len(second.assignment()) == 2, together(first, second))
             offsets = cluster.admin.refresh().groups["g"].offsets.values()
             assert {committed.offset for committed in offsets if committed.partition == 0} == {2}
+
+
+def commit(consumer: Consumer, coordinator: Coordinator, offset: int, way: str) -> None:
+    """Commit an offset of partition 3, in one of the ways that a listener has."""
+    offsets = {at(3): OffsetAndMetadata(offset)}
+    if way == "commit":
+        consumer.commit(offsets)
+    elif way == "commit_async":
+        consumer.commit_async(offsets)
+    elif way == "callback":  # of a commit that may end after the listener
+        consumer.commit_async({at(1): OffsetAndMetadata(0)}, lambda *_: consumer.commit(offsets))
+    else:
+        with Producer(cluster=coordinator, transactional_id="t") as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+            producer.commit_transaction()
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize(
+    ("way", "before"),
+    [("commit", 0), ("commit", 1), ("commit_async", 0), ("commit_async", 1), ("callback", 1), ("transaction", 0)],
+)
+def test_a_rebalance_commits_no_position_where_the_listener_has_committed(
+    cluster: Cluster, way: str, before: int, strategy: str
+) -> None:
+    """It commits 1 of 3 records, also where 1 is committed already: the others are read again, and none is skipped."""
+    for partition in range(4):
+        cluster.write(partition, b"a", b"b", b"c")
+    settings: dict[str, Any] = {"group_id": "g", "partition_assignment_strategy": strategy}
+    settings["auto_commit_interval_ms"] = 3_600_000
+    settings |= {"auto_offset_reset": "earliest", "tail_backoff_max_ms": 5, "heartbeat_interval_ms": 200}
+    own = cluster.coordinator()
+    with Consumer(cluster=own, **settings) as first, cluster.consumer("orders", **settings) as second:
+        listener = Calling("revoked", lambda: commit(first, own, 1, way))
+        first.subscribe(["orders"], listener=listener)
+        until(lambda: len(first.assignment()) == 4, together(first))
+        until(lambda: sum(first.position(at(number)) for number in range(4)) == 12, together(first))
+        first.commit({at(3): OffsetAndMetadata(before)})
+        until(lambda: len(second.assignment()) == 2 == len(first.assignment()), together(first, second))
+        offsets = cluster.admin.refresh().groups["g"].offsets.values()
+        assert listener.calls
+        assert {committed.offset for committed in offsets if committed.partition == 3} == {1}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from sparklog.client.consumer.rebalance import Step, plan_rebalance
 from sparklog.coordinator.group_member import Change, Found, Seen, Told
-from sparklog.types import TopicPartition
+from sparklog.protocol.decide.groups import GroupCommit
+from sparklog.types import OffsetAndMetadata, TopicPartition
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
 NONE: frozenset[TopicPartition] = frozenset()
@@ -58,3 +59,13 @@ def test_others_wait_also_for_a_member_that_has_nothing_left_to_give_up() -> Non
     plan = plan_rebalance(found(Change(3, to_acknowledge=True)), [])
     assert plan is not None
     assert list(plan.steps) == [Step.ADOPT, Step.TELL_REVOKED, Step.ACKNOWLEDGE]
+
+
+def test_the_last_offsets_leave_out_what_the_program_commits_from_the_listener_on() -> None:
+    plan = plan_rebalance(found(Change(2, revoked=frozenset([A, B, C]), to_acknowledge=True)), [A, B, C])
+    assert plan is not None
+    plan.last = GroupCommit(group="g", offsets={at: OffsetAndMetadata(20) for at in (A, B, C)})
+    plan.note_commit([A])  # before the listener, as Kafka's consumer commits its positions
+    plan.committed = set()
+    plan.note_commit([B])
+    assert set(plan.last_offsets().offsets) == {A, C}
