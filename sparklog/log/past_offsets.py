@@ -15,9 +15,10 @@ from numbers import Integral
 
 from sparklog.clock import utc_text
 from sparklog.errors import InvalidRequestError, ObjectNotFoundError, UnknownTopicOrPartitionError
-from sparklog.log.commits.cleanup import newest_version_before
+from sparklog.log.commits.cleanup import newest_version_at
 from sparklog.log.commits.commit_files import StoredCommit, read_commits
 from sparklog.log.commits.commit_log import CommitLog
+from sparklog.log.commits.time_search import Timed
 from sparklog.log.layout import read_certain_boundary
 from sparklog.protocol.commits import Append, CreatePartitions, CreateTopic
 from sparklog.protocol.state import State, TopicState
@@ -39,13 +40,14 @@ def _check_whole(name: str, value: object, wanted: str) -> None:
 
 
 def find_version(log: CommitLog, state: State, time_ms: int) -> int:
-    """Return the newest version at a time in ms since the epoch, by the times of the commits.
+    """Return the newest version at a time in ms since the epoch, by the times of the commits; after a reset of the
+    log's time as ``time_search`` says.
 
     Raises InvalidRequestError if the commits of that time were removed, or there were none; StorageError.
     """
     if time_ms >= state.timestamp_ms:
         return state.version
-    version = newest_version_before(log.store, state.version, time_ms + 1)
+    version = newest_version_at(log.store, Timed(state.version, state.timestamp_ms), time_ms)
     _check_kept(log, version, f"the time {_time_text(time_ms)} is")
     if version < 0:
         raise InvalidRequestError(

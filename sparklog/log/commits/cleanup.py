@@ -44,6 +44,7 @@ from sparklog.log.checkpoints import checkpoint
 from sparklog.log.checkpoints.lists import ListCache
 from sparklog.log.checkpoints.usable_checkpoints import are_commits_replaced, is_of_log, is_still_of_log
 from sparklog.log.commits.removal import Holds, advance_boundary, delete_while
+from sparklog.log.commits.time_search import Timed, find_newest
 from sparklog.log.layout import (
     ACTIONS,
     CHECKPOINTS,
@@ -292,13 +293,28 @@ def _boundary_after(current: Boundary, version: int, removed_bytes: int, timesta
 def newest_version_before(store: Store, version: int, before_ms: int) -> int:
     """Return the newest version up to ``version`` whose commit is known to be older than this time, -1 if none is.
 
-    The times of only some removed commits are known, a quarter of a day apart.
+    The times of only some removed commits are known, a quarter of a day apart. After a reset of the log's time an
+    earlier version may be returned: what is older than it is older than this time, too.
     """
     boundary = read_boundary_file(store)
     kept = range(boundary.boundary + 1, version + 1)
     older = _count_older(store, kept, before_ms)
-    if older:
-        return kept[older - 1]
+    return kept[older - 1] if older else _newest_removed(boundary, before_ms)
+
+
+def newest_version_at(store: Store, newest: Timed, time_ms: int) -> int:
+    """Return the newest version at a time before that of the ``newest`` one, also after a reset of the log's time
+    (``time_search``); of removed commits as ``newest_version_before``, which reads fewer commits."""
+    boundary = read_boundary_file(store)
+
+    def read_times(versions: Sequence[int]) -> Sequence[float]:
+        return map_parallel(partial(_time_of, store), versions, store.parallel_requests)
+
+    found = find_newest(Timed(boundary.boundary, float("-inf")), newest, time_ms, read_times)
+    return _newest_removed(boundary, time_ms + 1) if found in (None, boundary.boundary) else found
+
+
+def _newest_removed(boundary: Boundary, before_ms: int) -> int:
     return max((removed for removed, timestamp_ms in boundary.times if timestamp_ms < before_ms), default=-1)
 
 
@@ -308,7 +324,8 @@ def _or_unlimited(limit: int) -> float:
 
 
 def _count_older(store: Store, versions: Sequence[int], before_ms: float) -> int:
-    """Return how many of these commits are older than this time; by binary search, since times only grow."""
+    """Return how many of these commits are older than this time; by binary search, since times grow. After a reset of
+    the log's time it may be fewer: it finds one that is older, and those before it were made before."""
     return bisect_left(versions, before_ms, key=partial(_time_of, store))
 
 

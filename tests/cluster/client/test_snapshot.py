@@ -134,6 +134,32 @@ def test_a_version_beyond_the_retention_of_commits_is_refused() -> None:
     assert (again.timestamp, again.topics) == (None, ("orders",))
 
 
+def test_after_a_reset_of_the_time_the_newest_version_of_a_time_is_shown() -> None:
+    """The clock was a month ahead for half of the records."""
+    clock = ManualClock()
+    log = create_cluster(MemoryStore(uuid.uuid4().hex, clock), clock=clock)
+    log.create_topic("orders", 1)
+
+    def send_hourly(count: int) -> list[sparklog.Snapshot]:
+        taken: list[sparklog.Snapshot] = []
+        for _ in range(count):
+            append_records(log, "orders", [Record(value=b"v")])
+            taken.append(sparklog.snapshot(cluster=log))
+            clock.advance(3600)
+        return taken
+
+    before = send_hourly(3)
+    present_ms = clock.now_ms()
+    clock.set_ms(present_ms + 30 * 86_400_000)
+    send_hourly(10)
+    clock.set_ms(present_ms)
+    assert sparklog.AdminClient(cluster=log).reset_time() > 0
+    for taken in before + send_hourly(7):
+        assert taken.timestamp is not None
+        for as_of in (taken.timestamp, taken.timestamp + timedelta(minutes=59)):
+            assert sparklog.snapshot(cluster=log, as_of=as_of).version == taken.version
+
+
 def test_partitions_that_were_added_twice_since_are_not_in_an_older_version(shop: Cluster) -> None:
     before = shop.coordinator.refresh().version
     for total in (3, 4):
