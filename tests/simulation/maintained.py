@@ -205,6 +205,10 @@ class _Later:
 # -- writers
 
 
+OTHER_PRODUCER = 1000
+"""Added to the id of a producer that takes another one."""
+
+
 class Batch:
     """Records for partitions of one topic, with the producer's sequences; retried until they are acknowledged."""
 
@@ -250,11 +254,12 @@ class Writer:
             self.left -= 1
 
     def give_up(self, coordinator: Coordinator, batch: Batch) -> None:
-        """Forget the sequences of a topic that was deleted."""
+        """Go on with another producer id, since the topic was deleted: an earlier attempt, whose outcome is not known,
+        may have been committed to the one of the same name."""
         if batch.topic != RENEWED:
             raise AssertionError(f"{batch.topic} is never deleted")
-        for partition in batch.records:
-            self.sequences.pop(TopicPartition(batch.topic, partition), None)
+        self.producer_id += OTHER_PRODUCER
+        self.sequences.clear()
         with suppress(StorageUnavailableError):
             coordinator.refresh()
 
@@ -288,12 +293,11 @@ class Writer:
                 if self.world.random.random() < 0.5:
                     raise
         for appended in result.appended:
-            if not self.world.truth.has(batch.topic, appended.topic_id):
-                continue
             partition = TopicPartition(batch.topic, appended.partition)
             records = batch.records[appended.partition]
-            self.world.truth.acknowledged(partition, appended.base_offset, records, self.name)
             self.sequences[partition] = batch.sequences[appended.partition] + len(records)
+            if self.world.truth.has(batch.topic, appended.topic_id):  # else it was deleted since
+                self.world.truth.acknowledged(partition, appended.base_offset, records, self.name)
 
     def write(self, coordinator: Coordinator, batch: Batch) -> list[PartitionAppend]:
         """One file for all partitions of the batch, durable and not visible yet."""

@@ -28,6 +28,7 @@ from sparklog.errors import (
     DataLossError,
     IndeterminateCommitError,
     InvalidRequestError,
+    ObjectNotFoundError,
     OffsetOutOfRangeError,
     SparklogError,
     StorageError,
@@ -268,25 +269,32 @@ class SegmentReplacement:
             has_history=history,
         )
         with delete_unnamed(coordinator.log, [listing]):
-            self._check_there(replacements)
+            self._check_there(request)
             result = coordinator.submit(partial(_decide, planned=self._state, request=request))
         for skipped in result.left_out:
             partition = f"{skipped.change.topic}-{skipped.change.partition}"
             self.counts.left_out.append(f"skipped {partition}: {skipped.why}; the next run retries it")
         return result.done
 
-    def _check_there(self, replacements: Sequence[PreparedReplacement]) -> None:
-        """Raise StorageError unless the new files are there: root and locations may have been restored since they were
-        written, to a copy that has the newest commit. The files that they replace are to be deleted."""
-        coordinator = self._coordinator
-        runs = [live.run for replacement in replacements for live in replacement.change.added]
-        gone = find_gone(coordinator.state, coordinator.brokers.store_of, runs)
-        if gone is not None:
+    def _check_there(self, request: SegmentsRequest) -> None:
+        """Raise StorageError unless the new files are there of the changes that would be made: root and locations may
+        have been restored since they were written, to a copy that has the newest commit. The files that they replace
+        are to be deleted."""
+        coordinator, gone = self._coordinator, None
+        for _ in range(2):  # a vacuum may have fenced this job, and deleted them, after the first look at the log
+            done = _decide(coordinator.refresh(), self._state, request).result.done
+            runs = [live.run for change in done if isinstance(change, Replacement) for live in change.added]
+            gone = find_gone(coordinator.state, coordinator.brokers.store_of, runs)
+            if gone is None:
+                return
+        if isinstance(gone, ObjectNotFoundError):
             raise StorageError(
                 f"nothing was replaced: a file that was just written is not there ({gone.message}); was "
                 f"{coordinator.store.root} restored meanwhile? The next run does it again",
                 path=gone.path,
             ) from gone
+        assert gone is not None
+        raise gone
 
     def _look_again(self, replacements: Sequence[PreparedReplacement]) -> int:
         """Return the newest version if the state has forgotten changes since the plan, and the segments that decided
