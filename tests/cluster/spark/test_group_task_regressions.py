@@ -10,6 +10,7 @@ import pytest
 
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.coordinator.topic_deletion import delete_topic
+from sparklog.log.elapsed import Moment
 from sparklog.protocol.decide.append import AppendRequest, AppendResult
 from sparklog.protocol.decide.groups import GroupCommit, JoinRequest, commit_group_offsets, join_group, leave_group
 from sparklog.protocol.decide.segments import delete_records
@@ -31,8 +32,8 @@ def test_a_task_interrupted_after_its_commit_keeps_the_published_records(
     log = filled(tmp_path)
     append = log.append
 
-    def interrupted(request: AppendRequest) -> AppendResult:
-        append(request)
+    def interrupted(request: AppendRequest, written: Moment | None = None) -> AppendResult:
+        append(request, written)
         monkeypatch.undo()
         raise KeyboardInterrupt
 
@@ -251,19 +252,19 @@ def test_a_rebalance_does_not_take_a_call_into_another_history(tmp_path: Path, m
     root, tries = RestoredRoot(tmp_path), [0]
     append = Coordinator.append
 
-    def overtaken(log: Coordinator, request: AppendRequest) -> AppendResult:
+    def overtaken(log: Coordinator, request: AppendRequest, written: Moment | None = None) -> AppendResult:
         if not request.groups or log is not root.log:
-            return append(log, request)
+            return append(log, request, written)
         tries[0] += 1
         if tries[0] == 1:
             other = JoinRequest(group="g", member="other", topics=("other",), assignors=("cooperative-sticky",))
             log.submit(partial(join_group, request=other))
             log.submit(partial(leave_group, group="g", members=["other"], reason="left"))
             try:
-                return append(log, request)
+                return append(log, request, written)
             finally:
                 root.restore(noticed=True)
-        return append(log, request)
+        return append(log, request, written)
 
     def process(records: pa.RecordBatch, context: ConsumeContext) -> None:
         if not root.restored:
