@@ -202,7 +202,7 @@ BUGS: list[tuple[Callable[[Patch], None], str, tuple[str, ...], int]] = [
     (a_cordon_ends_with_the_removal, "reassign", (DELETED,), 68),
     (a_job_states_no_history, "restore", (UNREADABLE, LACKS), 34),
     (a_client_does_not_look_for_its_files, "restore", (UNREADABLE, LACKS), 2),
-    (replicas_are_not_verified_after_a_take_over, "continue", (UNREADABLE, LACKS), 342),
+    (replicas_are_not_verified_after_a_take_over, "continue", (UNREADABLE, LACKS), 929),
     (a_take_over_fences_nobody, "continue", (OTHER_HISTORY, UNREADABLE, LACKS), 206),
     (only_broker_0_is_closed, "chain", (STILL_OPEN,), 0),
     (a_commit_is_withdrawn_by_its_name, "restore", (COMMIT_GONE,), 10),
