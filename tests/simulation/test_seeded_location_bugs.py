@@ -163,6 +163,9 @@ def replicas_are_not_verified_after_a_take_over(patch: Patch) -> None:
 
 
 def a_take_over_fences_nobody(patch: Patch) -> None:
+    """Nobody looks for files before they are committed either, which finds most of what this concerns."""
+    a_client_does_not_look_for_its_files(patch)
+    a_job_states_no_history(patch)
     patch.setattr(take_over, "_fence_all_writers", lambda state: Decision([], None))
 
 
@@ -203,7 +206,7 @@ BUGS: list[tuple[Callable[[Patch], None], str, tuple[str, ...], int]] = [
     (a_job_states_no_history, "restore", (UNREADABLE, LACKS), 34),
     (a_client_does_not_look_for_its_files, "restore", (UNREADABLE, LACKS), 2),
     (replicas_are_not_verified_after_a_take_over, "continue", (UNREADABLE, LACKS), 929),
-    (a_take_over_fences_nobody, "continue", (OTHER_HISTORY, UNREADABLE, LACKS), 206),
+    (a_take_over_fences_nobody, "continue", (OTHER_HISTORY, UNREADABLE, LACKS), 273),
     (only_broker_0_is_closed, "chain", (STILL_OPEN,), 0),
     (a_commit_is_withdrawn_by_its_name, "restore", (COMMIT_GONE,), 10),
 ]
