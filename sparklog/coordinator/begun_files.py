@@ -1,14 +1,14 @@
-"""Checks that files which are to be appended belong to the history of this log, and are there.
+"""Checks that files to append belong to the history of this log and exist.
 
 The version in a file's name is that of the cluster which its writer knew. It says which copies count
 (``protocol.decide.brokers.may_lack``), but only in the writer's history: in a root that was restored from before that
 version, the number is another commit's. A process that opens the root after the restore has not read the former
 history, so the request states the commit at which its files were begun (``Begun``), and that is compared here.
 
-A root and its locations may also be restored to a version after that one: then the commit is the same, and the files
-are gone, which no commit tells. So files of jobs are looked for before they are appended. Those of clients are where a
-look costs nothing, on local disks, and elsewhere if they were begun over ten seconds ago: those of a long transaction,
-or of a commit that is retried.
+A root and its locations may also be restored to a version after that one. Then the commits match, but the files are
+missing. So a job's files are checked for existence before they are appended. A client's files are checked on local
+disks, where a check is cheap, and elsewhere if they were begun over ten seconds ago: those of a long transaction, or of
+a commit that is retried.
 
 Rules: reads only.
 """
@@ -36,7 +36,7 @@ AT_A_TIME = 16
 """Copies that are looked for in parallel."""
 
 WRITTEN_COUNTS_SECONDS = 10.0
-"""Seconds for which a file counts as there after it was begun, where a look is a request."""
+"""Seconds after a file was begun for which it is assumed to exist, where a check is a request."""
 
 StoreOf = Callable[[State, int], Store]
 
@@ -56,15 +56,15 @@ def check_begun(log: CommitLog, store_of: StoreOf, request: AppendRequest) -> Ap
 
 
 def check_still_there(log: CommitLog, store_of: StoreOf, request: AppendRequest, seconds: float) -> AppendRequest:
-    """Return the request of a client that began to write its files these seconds ago with the copies that count, unless
-    it is a repetition: what is in the log may have been rolled or compacted since.
+    """Return the request with the copies that exist, of a client that began to write its files ``seconds`` ago. A
+    repetition is returned unchanged: what is in the log may have been rolled or compacted since.
 
     Raises as ``decide_append``, RootReplacedError if files are gone, StorageError.
     """
     brokers = {broker for append in request.appends for broker in holders(append.run)}
-    if seconds <= WRITTEN_COUNTS_SECONDS and not all(_is_local(log.state, store_of, broker) for broker in brokers):
+    if seconds <= WRITTEN_COUNTS_SECONDS and not _are_local(log.state, store_of, brokers):
         return request
-    if find_gone(log.state, store_of, (append.run for append in request.appends)) is None:
+    if find_missing_copy(log.state, store_of, (append.run for append in request.appends)) is None:
         return request
     log.refresh()
     state, history = log.state_in_history()
@@ -75,8 +75,8 @@ def check_still_there(log: CommitLog, store_of: StoreOf, request: AppendRequest,
     return _with_present_copies(log, store_of, request, request.appends)
 
 
-def find_gone(state: State, store_of: StoreOf, runs: Iterable[Run]) -> StorageError | None:
-    """Return why a copy of one of these runs that counts is not there; None if all are, with their indexes."""
+def find_missing_copy(state: State, store_of: StoreOf, runs: Iterable[Run]) -> StorageError | None:
+    """Return the error of a counted copy of these runs that cannot be found; None if all exist, with their indexes."""
     copies = sorted({(broker, run.path) for run in runs for broker in holders(run)})
     counted = [(broker, path) for broker, path in copies if not may_lack(state, broker, path)]
     return next((error for error in _look_for(state, store_of, counted) if error is not None), None)
@@ -138,14 +138,14 @@ def _with_present_copies(
 
 def _look_for(state: State, store_of: StoreOf, copies: Sequence[tuple[int, str]]) -> list[StorageError | None]:
     """Look for copies; return the error of each that is not there or whose location does not answer."""
-    are_local = all(_is_local(state, store_of, broker) for broker in {broker for broker, _ in copies})
+    are_local = _are_local(state, store_of, {broker for broker, _ in copies})
     return map_parallel(partial(_look, state, store_of), copies, 1 if are_local else AT_A_TIME)
 
 
-def _is_local(state: State, store_of: StoreOf, broker: int) -> bool:
-    """Whether a broker is a folder of this machine; False if its location cannot be opened."""
+def _are_local(state: State, store_of: StoreOf, brokers: Iterable[int]) -> bool:
+    """Return whether brokers are folders of this machine; False if a location cannot be opened."""
     try:
-        return store_of(state, broker).is_local
+        return all(store_of(state, broker).is_local for broker in brokers)
     except SparklogError:
         return False
 

@@ -98,9 +98,7 @@ def is_superseded(root: Store, epoch: int) -> bool:
     return read_root(root).epoch >= max(epoch, 1)
 
 
-def open_root(
-    root: Store, old_root: str, clock: Clock, ids: Ids, unclaimed: Collection[int] = (), is_new: bool = True
-) -> int:
+def open_root(root: Store, old_root: str, clock: Clock, ids: Ids, unclaimed: Collection[int], is_new: bool) -> int:
     """Complete the move at the new root, with the old root as broker 0 if that had no address; return the version.
     Brokers whose location is ``unclaimed`` are offline from then on: nothing is written where another root may delete
     it. What was seen at the others before counts no more. A root that ``is_new`` has a first commit of its own in any

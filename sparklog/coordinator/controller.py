@@ -300,25 +300,24 @@ class Controller:
         log = self.coordinator.log
         own = read_root(log.store)
         noted = read_former_roots(log.store)
-        close = {note: partial(self._close_former_root, address, own, note) for note, address in noted.items()}
+        close = {url: partial(self._close_former_root, url, own, note) for note, url in noted.items()}
         broker = log.state.brokers.get(ROOT_BROKER)
-        if broker is not None and broker.url not in ("", *noted.values()):
-            close[broker.url] = partial(self._close_former_root, broker.url, own)  # promoted by 0.2.0: there is no note
-        if close:
-            self._probes.ask_each(close, self._clock, self._timeout_seconds() / 2)
+        if broker is not None and broker.url not in ("", *close):  # no note: promoted by 0.2.0
+            close[broker.url] = partial(self._close_former_root, broker.url, own)
+        for url, why in self._probes.ask_each(close, self._clock, self._timeout_seconds() / 2).items():
+            if why != "":
+                logger.debug("could not close the former root %s: %s", url, why or "no answer")
 
     def _close_former_root(self, url: str, own: RootIdentity, note: str = "") -> str:
-        """Close a root unless that has happened, then forget it. Runs in a thread: its mount may hang."""
+        """Close a root unless it is closed, and delete its note. Runs in a thread: its mount may hang. Raises
+        SparklogError."""
         log = self.coordinator.log
-        try:
-            root = self.coordinator.brokers.open_registered(ROOT_BROKER, url)
-            if (note or read_identity(root) is None) and may_claim(log.store, own):
-                with suppress(ClusterMovedError):  # it is closed for a root that this one has replaced
-                    close_root(root, log.state.cluster_id, log.store.root, log.clock, log.ids, own.epoch)
-                if note:
-                    log.store.delete(note)
-        except SparklogError as error:
-            logger.debug("could not close the old root %s: %s", url, error)
+        root = self.coordinator.brokers.open_registered(ROOT_BROKER, url)
+        if (note or read_identity(root) is None) and may_claim(log.store, own):
+            with suppress(ClusterMovedError):  # already closed for a root that this one has replaced
+                close_root(root, log.state.cluster_id, log.store.root, log.clock, log.ids, own.epoch)
+            if note:
+                log.store.delete(note)
         return ""
 
     def _conclude(self, findings: Sequence[Finding]) -> list[TopicPartition]:

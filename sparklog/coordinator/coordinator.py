@@ -108,6 +108,7 @@ class Coordinator:
         self._committing = threading.Lock()
         self._process = os.getpid()
         self.elapsed = ElapsedTime(log.clock)
+        """Gives the moments that ``append`` takes."""
         self.reader = f"{writer_name()}/{next(_READERS)}"
         """The name of this coordinator, for what it has read (``Begun``); another one gets another."""
         self._checked_at = -math.inf

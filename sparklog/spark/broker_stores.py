@@ -65,4 +65,4 @@ def broker_stores(coordinator: Coordinator, state: State | None = None) -> Broke
             stores[broker] = coordinator.brokers.store_of(state, broker)
         except StoragePermissionError as error:
             errors[broker] = error.message
-    return BrokerMap(stores, errors, Begun(state.version, state.digest, coordinator.reader))
+    return BrokerMap(stores, errors, Begun(state.version, state.digest))

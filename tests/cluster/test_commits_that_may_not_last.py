@@ -19,16 +19,20 @@ from sparklog.errors import IndeterminateCommitError, KafkaTimeoutError, Storage
 from sparklog.log.commits.cleanup import clean_up
 from sparklog.log.layout import CHECKPOINTS, COMMITS
 from sparklog.log.settings import LogSettings
+from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.mirror import mirror
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.spark.jobs.batch import was_written
 from sparklog.spark.options import sink_options
 from sparklog.spark.sink.writer import SparklogWriter
+from sparklog.spark.source.rows import read_schema
+from sparklog.spark.stream.options import stream_options
+from sparklog.spark.stream.reader import SparklogStreamReader
 from sparklog.store import local
 from sparklog.store.open import open_store
 from tests.cluster.maintenance.replicas import Replicas
-from tests.cluster.maintenance.test_suspended_deletions import WORK
+from tests.cluster.maintenance.test_suspended_deletions import prepare_retired
 from tests.cluster.spark.helpers import batches, schema_of
 
 WAIT = 30
@@ -110,18 +114,16 @@ def test_a_numbered_write_that_was_made_before_succeeds_once_it_is_durable(tmp_p
     assert was_written(root, {}, "job", 7)
 
 
-@pytest.mark.parametrize("name", WORK)
-def test_nothing_is_deleted_by_a_commit_that_may_not_last(tmp_path: Path, disk: Disk, name: str) -> None:
-    prepare, work = WORK[name]
+def test_a_sweep_deletes_nothing_by_a_commit_that_may_not_last(tmp_path: Path, disk: Disk) -> None:
     replicas = Replicas(tmp_path, locations=2, assignment=[[1]])
-    prepare(replicas)
+    prepare_retired(replicas)
     before = set(replicas.files(1))
     disk.refused = COMMITS
-    with suppress(IndeterminateCommitError, StorageUnavailableError):  # or it is one of the problems returned
-        work(open_cluster(replicas.cluster.store.root, clock=replicas.clock))
+    kept = sweep(open_cluster(replicas.cluster.store.root, clock=replicas.clock))
+    assert any("could not be synced" in problem for problem in kept.problems)
     assert set(replicas.files(1)) == before
     disk.refused = ""
-    work(open_cluster(replicas.cluster.store.root, clock=replicas.clock))
+    sweep(open_cluster(replicas.cluster.store.root, clock=replicas.clock))
     assert set(replicas.files(1)) < before
 
 
@@ -164,3 +166,37 @@ def test_commits_stay_while_the_checkpoint_in_their_place_may_not_last(tmp_path:
     assert [info.key for info in root.list(COMMITS)] == before
     disk.refused = ""
     assert clean_up(root, later, cluster.state.configs, settings).commits > 0
+
+
+def test_a_commit_whose_answer_is_lost_is_won_once_it_is_durable(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = create_cluster(str(tmp_path / "root"), clock=ManualClock())
+    create = local.LocalStore.put_if_absent
+
+    def lose_answer(store: local.LocalStore, key: str, data: bytes) -> None:
+        with suppress(StorageUnavailableError):
+            create(store, key, data)
+        raise StorageUnavailableError("no answer")
+
+    monkeypatch.setattr(local.LocalStore, "put_if_absent", lose_answer)
+    disk.refused = COMMITS
+    with pytest.raises(IndeterminateCommitError, match="could not be synced"):
+        set_retention(cluster, 5_000_000)
+    disk.refused = ""
+    set_retention(cluster, 5_000_000)
+
+
+def test_a_stream_does_not_note_the_offsets_of_commits_that_may_not_last(tmp_path: Path, disk: Disk) -> None:
+    root = str(tmp_path / "root")
+    create_cluster(root).create_topic("t")
+    options = stream_options({"path": root, "subscribe": "t", "startingOffsets": "earliest"})
+    reader = SparklogStreamReader(options, read_schema(False))
+    start = reader.initialOffset()
+    with Producer(cluster=open_cluster(root)) as producer:
+        producer.send("t", b"v").get(WAIT)
+    disk.refused = COMMITS
+    with pytest.raises(StorageUnavailableError, match="could not be synced"):
+        reader.latestOffset(start, reader.getDefaultReadLimit())
+    disk.refused = ""
+    assert reader.latestOffset(start, reader.getDefaultReadLimit()) != start

@@ -1,5 +1,5 @@
-"""A root is restored to a copy that has its newest commit, since nothing was committed after the copy. No commit tells
-that, and the files that were written meanwhile are gone: whoever is about to append them looks for them."""
+"""A root is restored from a copy that includes its newest commit. The log looks unchanged, but files written after the
+copy are missing: writers check that their files exist before they commit them."""
 
 from __future__ import annotations
 

@@ -205,10 +205,6 @@ class _Later:
 # -- writers
 
 
-OTHER_PRODUCER = 1000
-"""Added to the id of a producer that takes another one."""
-
-
 class Batch:
     """Records for partitions of one topic, with the producer's sequences; retried until they are acknowledged."""
 
@@ -254,12 +250,11 @@ class Writer:
             self.left -= 1
 
     def give_up(self, coordinator: Coordinator, batch: Batch) -> None:
-        """Go on with another producer id, since the topic was deleted: an earlier attempt, whose outcome is not known,
-        may have been committed to the one of the same name."""
+        """Forget the sequences of a topic that was deleted."""
         if batch.topic != RENEWED:
             raise AssertionError(f"{batch.topic} is never deleted")
-        self.producer_id += OTHER_PRODUCER
-        self.sequences.clear()
+        for partition in batch.records:
+            self.sequences.pop(TopicPartition(batch.topic, partition), None)
         with suppress(StorageUnavailableError):
             coordinator.refresh()
 

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.topic_configs import DELTA, TopicConfig
 from sparklog.coordinator import Coordinator
-from sparklog.coordinator.begun_files import find_gone
+from sparklog.coordinator.begun_files import find_missing_copy
 from sparklog.errors import (
     DataLossError,
     IndeterminateCommitError,
@@ -269,32 +269,33 @@ class SegmentReplacement:
             has_history=history,
         )
         with delete_unnamed(coordinator.log, [listing]):
-            self._check_there(request)
+            self._check_exist(request)
             result = coordinator.submit(partial(_decide, planned=self._state, request=request))
         for skipped in result.left_out:
             partition = f"{skipped.change.topic}-{skipped.change.partition}"
             self.counts.left_out.append(f"skipped {partition}: {skipped.why}; the next run retries it")
         return result.done
 
-    def _check_there(self, request: SegmentsRequest) -> None:
-        """Raise StorageError unless the new files are there of the changes that would be made: root and locations may
-        have been restored since they were written, to a copy that has the newest commit. The files that they replace
-        are to be deleted."""
-        coordinator, gone = self._coordinator, None
-        for _ in range(2):  # a vacuum may have fenced this job, and deleted them, after the first look at the log
-            done = _decide(coordinator.refresh(), self._state, request).result.done
-            runs = [live.run for change in done if isinstance(change, Replacement) for live in change.added]
-            gone = find_gone(coordinator.state, coordinator.brokers.store_of, runs)
-            if gone is None:
-                return
-        if isinstance(gone, ObjectNotFoundError):
+    def _check_exist(self, request: SegmentsRequest) -> None:
+        """Raise StorageError unless the new files of the changes that would be made exist: root and locations may have
+        been restored since they were written, from a copy that includes the newest commit."""
+        error = self._find_missing(request)
+        if error is not None:  # a vacuum may have fenced this job and deleted them meanwhile
+            error = self._find_missing(request)
+        if isinstance(error, ObjectNotFoundError):
             raise StorageError(
-                f"nothing was replaced: a file that was just written is not there ({gone.message}); was "
-                f"{coordinator.store.root} restored meanwhile? The next run does it again",
-                path=gone.path,
-            ) from gone
-        assert gone is not None
-        raise gone
+                f"nothing was replaced: a file that was just written is missing ({error.message}); was "
+                f"{self._coordinator.store.root} restored meanwhile? The next run does it again",
+                path=error.path,
+            ) from error
+        if error is not None:
+            raise error
+
+    def _find_missing(self, request: SegmentsRequest) -> StorageError | None:
+        state = self._coordinator.refresh()
+        done = _decide(state, self._state, request).result.done
+        runs = [live.run for change in done if isinstance(change, Replacement) for live in change.added]
+        return find_missing_copy(state, self._coordinator.brokers.store_of, runs)
 
     def _look_again(self, replacements: Sequence[PreparedReplacement]) -> int:
         """Return the newest version if the state has forgotten changes since the plan, and the segments that decided

@@ -63,7 +63,8 @@ class Begun(NamedTuple):
     """The commit that the writer of files knew when it began them: its version, which is in their names, and its
     digest. The version alone means nothing in a root that was restored from before it: there another commit gets it.
 
-    ``reader`` is the coordinator that had read it: the same one notices if the root is restored since, another may not.
+    ``reader`` is the coordinator that had read it, for offsets to commit: the same one notices if the root is restored
+    since, another may not.
     """
 
     version: int
