@@ -45,9 +45,9 @@ ENDLESS_NOTES = b"\x02x\x02" + b"\xfe\xff\xff\xff\xff\xff\xff\xff\x1f"
 """A payment whose list of notes claims to have 2^60 - 1 elements, of which none follows."""
 
 
-def make_shown_cluster(name: str = "") -> Coordinator:
-    """Return the cluster, in the memory of this name, or of one of its own; its hour ends about now."""
-    clock = ManualClock(SystemClock().now_ms() - (MINUTES + 2) * 60_000)
+def make_shown_cluster(name: str = "", end_ms: int = 0) -> Coordinator:
+    """Return the cluster, in the memory of this name, or of one of its own; its hour ends about ``end_ms``, or now."""
+    clock = ManualClock((end_ms or SystemClock().now_ms()) - (MINUTES + 2) * 60_000)
     cluster = create_cluster(MemoryStore(name or uuid.uuid4().hex, clock), clock=clock, ids=SeededIds(15))
     typed = {"value.format": "json", "value.schema": "order bigint, customer string, amount double"}
     history = {"history.format": "delta", "segment.bytes": "1048576", "segment.ms": "600000"}
