@@ -25,8 +25,11 @@ from sparklog.client.scan import Scan, scan
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator import create_cluster as create
+from sparklog.coordinator.group_liveness import abandoned_emptied
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import ClusterAlreadyExistsError, FeatureLevelError, TopicAlreadyExistsError
+from sparklog.monitoring.facts.groups import Groups, group_facts
+from sparklog.monitoring.facts.topics import topic_facts
 from sparklog.protocol import levels
 from sparklog.protocol.names import is_internal_topic
 from sparklog.protocol.state import State
@@ -212,8 +215,9 @@ class Cluster(Shown):
             shown = table(title, _TOPIC_COLUMNS, _first_rows(topics, partial(_topic_row, state)))
             if not state.groups:
                 return shown
+            groups = abandoned_emptied(self.coordinator, state.groups)
             return shown + table(
-                "consumer groups", _GROUP_COLUMNS, _first_rows(state.groups, partial(_group_row, state))
+                "consumer groups", _GROUP_COLUMNS, _first_rows(groups, partial(_group_row, state, groups))
             )
         except Exception:
             return super()._repr_html_()
@@ -234,12 +238,10 @@ def _first_rows(names: Iterable[str], row: Callable[[str], tuple[object, ...]]) 
 
 
 def _topic_row(state: State, name: str) -> tuple[object, ...]:
-    partitions = state.topics[name].partitions
-    offsets = sum(each.high_watermark - each.log_start_offset for each in partitions)
-    return name, len(partitions), f"{offsets:,}", f"{sum(each.size_bytes for each in partitions):,}"
+    facts = topic_facts(state.topics[name])
+    return facts.topic, facts.partitions, f"{facts.offsets:,}", f"{facts.bytes:,}"
 
 
-def _group_row(state: State, name: str) -> tuple[object, ...]:
-    group, committed = state.groups[name], state.committed_offsets(name)
-    lag = sum(state.partition(*each).high_watermark - offset.offset for each, offset in committed.items())
-    return shorten(name), group.name_of_state, len(group.members), len(committed), f"{lag:,}"
+def _group_row(state: State, known: Groups, name: str) -> tuple[object, ...]:
+    facts = group_facts(state, name, known[name])
+    return shorten(name), facts.state, facts.members, facts.partitions, f"{facts.lag:,}"

@@ -10,8 +10,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sparklog.coordinator import Coordinator
+from sparklog.coordinator.group_liveness import abandoned_emptied
 from sparklog.monitoring.commit_rows import read_rows
-from sparklog.monitoring.lag import unread
+from sparklog.monitoring.facts.groups import Groups, groups
+from sparklog.monitoring.facts.topics import topics
 from sparklog.monitoring.system_tables import Selection, SystemTables
 from sparklog.protocol.state import State
 
@@ -78,29 +80,25 @@ def read_activity(coordinator: Coordinator, tables: SystemTables, window_seconds
         window_seconds,
         len(commits) / window_seconds,
         _topics(state, appended, window_seconds),
-        _groups(state, committed, seconds, window_seconds),
+        _groups(state, abandoned_emptied(coordinator, state.groups), committed, seconds, window_seconds),
     )
 
 
 def _topics(state: State, appended: dict[str, list[int]], window_seconds: float) -> list[TopicActivity]:
     found = []
-    for topic in state.topics_in_order():
-        added, bytes_added, appends = (count / window_seconds for count in appended.get(topic.name, (0, 0, 0)))
-        records = sum(each.log_end_offset - each.log_start_offset for each in topic.partitions)
-        size = sum(each.size_bytes for each in topic.partitions)
-        found.append(TopicActivity(topic.name, added, bytes_added, appends, len(topic.partitions), records, size))
+    for each in topics(state):
+        added, bytes_added, appends = (count / window_seconds for count in appended.get(each.topic, (0, 0, 0)))
+        found.append(TopicActivity(each.topic, added, bytes_added, appends, each.partitions, each.offsets, each.bytes))
     return sorted(found, key=lambda each: (-each.records_per_second, each.topic))
 
 
 def _groups(
-    state: State, commits: dict[str, set[int]], seconds: dict[str, float], window_seconds: float
+    state: State, known: Groups, commits: dict[str, set[int]], seconds: dict[str, float], window_seconds: float
 ) -> list[GroupActivity]:
     found = []
-    for name, group in sorted(state.groups.items()):
-        offsets = state.committed_offsets(name)
-        lag = sum(unread(state.partition(*at).high_watermark - one.offset) for at, one in offsets.items())
-        late = seconds.get(name, 0.0)
-        rate = len(commits.get(name, ())) / window_seconds
-        known = late if late != float("inf") else None
-        found.append(GroupActivity(name, group.name_of_state, len(group.members), lag, known, rate))
+    for each in groups(state, known):
+        late = seconds.get(each.group, 0.0)
+        rate = len(commits.get(each.group, ())) / window_seconds
+        behind = late if late != float("inf") else None
+        found.append(GroupActivity(each.group, each.state, each.members, each.lag, behind, rate))
     return sorted(found, key=lambda each: (-each.lag, each.group))

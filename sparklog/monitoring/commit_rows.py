@@ -6,7 +6,7 @@
     appends = rows.table("appends")
 
 Rules: pure, and each commit is read alone, so that any range of them can be read by itself.
-Not for: what there is at a version (``state_rows``), and what needs several commits (``lag``, ``replica_rows``).
+Not for: what there is at a version (``facts``), and what needs several commits (``lag``, ``replica_rows``).
 """
 
 from __future__ import annotations

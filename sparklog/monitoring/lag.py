@@ -29,12 +29,6 @@ _Key = tuple[str, int]
 """The id of a topic, and a partition."""
 
 
-def unread(lag: int) -> int:
-    """Return how many records of a partition a group has not read: what it adds to the lag of several partitions. An
-    offset past the end, a negative lag, does not make up for what was not read of another partition."""
-    return max(lag, 0)
-
-
 class _Topic(NamedTuple):
     """A topic's name, and the versions from and before which it existed; it was created before all of them for -1."""
 

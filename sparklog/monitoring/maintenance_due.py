@@ -1,4 +1,4 @@
-"""What maintenance should have done by some time, as far as the log says: files to roll, remove or delete.
+"""What maintenance should have done by some time, as far as the log says: files to roll or to remove.
 
 Rules: pure, with the plans that maintenance itself uses. Not for: doing it (``maintenance``).
 """
@@ -55,8 +55,3 @@ def segments_expired(
     rules = rules_of(TopicConfig.resolve(topic.configs, state.configs), topic.topic_id, number)
     due = deletable(groups(live, rules), topic.partitions[number], retention_of(state, topic), time_ms)
     return [] if due is None else list(due.segments)
-
-
-def files_to_delete(state: State, time_ms: int) -> int:
-    """Return how many retired files might have been deleted at a time; readers with leases may still hold them."""
-    return sum(each.files for each in state.removed_files.values() if each.delete_at_ms <= time_ms)

@@ -3,7 +3,7 @@
 Times are in UTC, in ms, those of the commits unless a column says otherwise. Sizes are in bytes. A column that is named
 ``version`` has the version of the cluster that the commit made.
 
-Not for: how rows are made (``commit_rows``, ``state_rows``, ``lag``).
+Not for: how rows are made (``commit_rows``, ``facts``, ``lag``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,13 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-TIME = pa.timestamp("ms", "UTC")
+from sparklog.monitoring.facts.brokers import BrokerFacts
+from sparklog.monitoring.facts.columns import TIME, columns_of
+from sparklog.monitoring.facts.files import StorageFacts
+from sparklog.monitoring.facts.groups import GroupFacts, MemberFacts
+from sparklog.monitoring.facts.producers import ProducerFacts
+from sparklog.monitoring.facts.topics import PartitionFacts, SegmentFacts, TopicFacts
+
 _TEXT, _COUNT, _NUMBER = pa.string(), pa.int64(), pa.int32()
 _TEXTS, _NUMBERS = pa.list_(_TEXT), pa.list_(_NUMBER)
 _COMMIT = {"version": _COUNT, "timestamp": TIME}
@@ -161,125 +167,45 @@ TABLES = {
         _table(
             "topics",
             "each topic; configs are those that it sets itself",
-            {
-                "topic": _TEXT,
-                "topic_id": _TEXT,
-                "created": TIME,
-                "partitions": _NUMBER,
-                "replication_factor": _NUMBER,
-                "offsets": _COUNT,
-                "segments": _COUNT,
-                "bytes": _COUNT,
-                "unfit": _COUNT,
-                "configs": pa.map_(_TEXT, _TEXT),
-            },
+            columns_of(TopicFacts),
         ),
         _table(
             "partitions",
             "each partition",
-            {
-                **_PARTITION,
-                "leader": _NUMBER,
-                "leader_epoch": _NUMBER,
-                "replicas": _NUMBERS,
-                "isr": _NUMBERS,
-                "log_start_offset": _COUNT,
-                "log_end_offset": _COUNT,
-                "segments": _COUNT,
-                "bytes": _COUNT,
-                "max_timestamp": TIME,
-                "unfit": _COUNT,
-            },
+            columns_of(PartitionFacts),
         ),
         _table(
             "segments",
             "each live segment; broker is one that holds its file, in which other segments may lie, too; version is "
             "that of the commit that made it",
-            {
-                **_PARTITION,
-                "base_offset": _COUNT,
-                "end_offset": _COUNT,
-                "records": _COUNT,
-                "bytes": _COUNT,
-                "min_timestamp": TIME,
-                "max_timestamp": TIME,
-                "leader_epoch": _NUMBER,
-                "closed": pa.bool_(),
-                "history": pa.bool_(),
-                "unfit": _COUNT,
-                "broker": _NUMBER,
-                "path": _TEXT,
-                "version": _COUNT,
-            },
+            columns_of(SegmentFacts),
         ),
         _table(
             "groups",
             "each consumer group; lag is the number of unread records in all its partitions",
-            {
-                "group": _TEXT,
-                "state": _TEXT,
-                "generation": _NUMBER,
-                "assignor": _TEXT,
-                "members": _NUMBER,
-                "topics": _TEXTS,
-                "partitions": _NUMBER,
-                "lag": _COUNT,
-                "last_commit": TIME,
-            },
+            columns_of(GroupFacts),
         ),
         _table(
             "members",
             "each member of a group, with its partitions as topic-partition",
-            {
-                "group": _TEXT,
-                "member": _TEXT,
-                "instance_id": _TEXT,
-                "client_id": _TEXT,
-                "host": _TEXT,
-                "topics": _TEXTS,
-                "assigned": _TEXTS,
-                "revoking": _TEXTS,
-                "session_timeout_ms": _NUMBER,
-            },
+            columns_of(MemberFacts),
         ),
         _table(
             "producers",
             "each transactional producer",
-            {
-                "producer_id": _COUNT,
-                "transactional_id": _TEXT,
-                "epoch": _NUMBER,
-                "committed_epoch": _NUMBER,
-                "timestamp": TIME,
-            },
+            columns_of(ProducerFacts),
         ),
         _table(
             "brokers",
             "each broker, a storage location; bytes are those of the segments that it holds as a replica in sync",
-            {
-                "broker": _NUMBER,
-                "url": _TEXT,
-                "online": pa.bool_(),
-                "cordoned": pa.bool_(),
-                "leaders": _NUMBER,
-                "replicas": _NUMBER,
-                "in_sync": _NUMBER,
-                "bytes": _COUNT,
-            },
+            columns_of(BrokerFacts),
         ),
         _table(
             "storage",
             "the bytes of a topic's segments at all its in-sync replicas (live), of replaced files that are not yet "
             "deleted (retired), and of files that never became part of the log (orphaned; null unless asked for); the "
             "topic is null for files of deleted topics",
-            {
-                "topic": _TEXT,
-                "live": _COUNT,
-                "retired": _COUNT,
-                "retired_files": _COUNT,
-                "orphaned": _COUNT,
-                "orphaned_files": _COUNT,
-            },
+            columns_of(StorageFacts),
         ),
     )
 }

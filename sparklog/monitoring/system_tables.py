@@ -4,20 +4,21 @@
     tables.read("lag", Selection(group="billing", since_ms=now_ms - 3_600_000, until_ms=now_ms))
 
 Rules: it only reads the log: the state, commits, lists of segments and of retired files; never records.
-Not for: the rows (``commit_rows``, ``state_rows``, ``lag``), and arguments of users (``arguments``).
+Not for: the rows (``commit_rows``, ``facts``, ``lag``), and arguments of users (``arguments``).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog import limits
 from sparklog.coordinator import Coordinator
+from sparklog.coordinator.group_liveness import abandoned_emptied
 from sparklog.errors import (
     BrokerNotAvailableError,
     CorruptMetadataError,
@@ -29,10 +30,10 @@ from sparklog.format.plain_arrays import plain_scalar
 from sparklog.log.commits.cleanup import newest_version_before
 from sparklog.log.commits.commit_files import read_commits
 from sparklog.log.commits.retired_files import read_removed
-from sparklog.monitoring import state_rows
 from sparklog.monitoring.commit_history import CHUNK_COMMITS, CommitHistory, select_rows
 from sparklog.monitoring.commit_rows import to_table
 from sparklog.monitoring.commit_times import CommitTimes
+from sparklog.monitoring.facts import brokers, files, groups, producers, topics
 from sparklog.monitoring.lag import LagHistory
 from sparklog.monitoring.orphans import DEFAULT_AGE_MS, NEVER_COMMITTED, NeededFiles, find_orphans, newest_before
 from sparklog.monitoring.publications import publications
@@ -118,38 +119,43 @@ class SystemTables:
             commits = self._commits.table("commits", self._coordinator.state, first)
             return CommitTimes(commits).first_ms
 
-    def _rows(self, name: str, state: State, selection: Selection) -> Iterable[state_rows.Row]:
+    def _rows(self, name: str, state: State, selection: Selection) -> Iterable[tuple[Any, ...]]:
         if name == "segments":
             return self._segments(state, selection.topic)
         if name == "storage":
             orphaned = self._find_orphans(state) if selection.orphans else None
-            return state_rows.storage(state, self._read_retired(state), orphaned)
-        return _OF_STATE[name](state)
+            return files.storage(state, self._read_retired(state), orphaned)
+        if name == "groups":
+            return groups.groups(state, abandoned_emptied(self._coordinator, state.groups))
+        if name == "members":
+            return groups.members(abandoned_emptied(self._coordinator, state.groups))
+        return OF_STATE[name](state)
 
-    def _segments(self, state: State, topic: str | None) -> Iterator[state_rows.Row]:
+    def _segments(self, state: State, topic: str | None) -> Iterator[topics.SegmentFacts]:
         for each in [state.topic(topic)] if topic is not None else state.topics_in_order():
             live = self._coordinator.segments(each.name, state)
             for number in range(len(each.partitions)):
-                yield from state_rows.segments(each.name, live.partition(number))
+                for segment in live.partition(number):
+                    yield topics.segment_facts(each.name, segment)
 
     def _read_retired(self, state: State) -> list[tuple[str, int]] | None:
         """Return path and bytes of the retired files, None if a list of them is damaged or lost: its files might be of
         any topic."""
-        files: list[tuple[str, int]] = []
+        found: list[tuple[str, int]] = []
         for listing in state.removed_files:
             try:
-                files += ((file.path, file.size_bytes) for file in read_removed(self._coordinator.store, listing))
+                found += ((file.path, file.size_bytes) for file in read_removed(self._coordinator.store, listing))
             except (ObjectNotFoundError, CorruptMetadataError) as error:
                 if listing in self._coordinator.refresh().removed_files:  # else its files have been deleted since
                     _warn_of_unknown("retired", error)
                     return None
-        return files
+        return found
 
     def _find_orphans(self, state: State) -> list[tuple[str, int]] | None:
         """Return path and bytes of the files that a vacuum would delete, None if a location does not answer."""
         coordinator = self._coordinator
         before_ms = coordinator.log.clock.now_ms() - DEFAULT_AGE_MS
-        files: list[tuple[str, int]] = []
+        orphans: list[tuple[str, int]] = []
         try:
             fence = max(newest_before(coordinator, state, before_ms), state.writer_fence)
             needed = NeededFiles(coordinator, state)
@@ -157,16 +163,16 @@ class SystemTables:
                 if not known.online:
                     raise BrokerNotAvailableError(f"broker {broker} is offline")
                 found = find_orphans(coordinator.store_of(broker), needed, fence)
-                files += ((file.key, file.size) for file in found if file.why == NEVER_COMMITTED)
+                orphans += ((file.key, file.size) for file in found if file.why == NEVER_COMMITTED)
         except SparklogError as error:
             _warn_of_unknown("orphaned", error)
             return None
-        return files
+        return orphans
 
     def _publications(self, state: State, selection: Selection) -> pa.Table:
-        topics = sorted(state.topics) if selection.topic is None else [state.topic(selection.topic).name]
+        names = sorted(state.topics) if selection.topic is None else [state.topic(selection.topic).name]
         store, since_ms, until_ms = self._coordinator.store, selection.since_ms, selection.until_ms
-        return to_table("publications", publications(store, topics, since_ms, until_ms))
+        return to_table("publications", publications(store, names, since_ms, until_ms))
 
     def _of_commits(self, name: str, state: State, selection: Selection) -> pa.Table:
         first = self._first(state, selection)
@@ -210,13 +216,13 @@ class SystemTables:
         return newest_version_before(self._coordinator.store, state.version, time_ms)
 
     def _replicas(self, state: State, selection: Selection) -> pa.Table:
-        topics = {"topic": [selection.topic]} if selection.topic is not None else {}
+        wanted = {"topic": [selection.topic]} if selection.topic is not None else {}
 
         def read(first: int) -> ReplicaHistory:
             return ReplicaHistory(
                 state,
-                self._commits.table("replicas", state, first, topics),
-                self._commits.table("topic_changes", state, first, topics),
+                self._commits.table("replicas", state, first, wanted),
+                self._commits.table("topic_changes", state, first, wanted),
             )
 
         first = self._first(state, selection)
@@ -350,11 +356,10 @@ def _select(table: pa.Table, selection: Selection) -> pa.Table:
     return table
 
 
-_OF_STATE: dict[str, Callable[[State], Iterable[state_rows.Row]]] = {
-    "topics": state_rows.topics,
-    "partitions": state_rows.partitions,
-    "groups": state_rows.groups,
-    "members": state_rows.members,
-    "producers": state_rows.producers,
-    "brokers": state_rows.brokers,
+OF_STATE: dict[str, Callable[[State], Iterable[tuple[Any, ...]]]] = {
+    "topics": topics.topics,
+    "partitions": topics.partitions,
+    "producers": producers.producers,
+    "brokers": brokers.brokers,
 }
+"""The tables that need nothing but the state, and what makes their rows."""

@@ -25,6 +25,7 @@ from sparklog.config.topic_configs import TopicConfig
 from sparklog.config.typed_configs import TypedConfigs
 from sparklog.errors import GroupIdNotFoundError, InvalidConfigurationError, NonEmptyGroupError
 from sparklog.monitoring.arguments import parse_time
+from sparklog.monitoring.facts.topics import topic_facts
 from sparklog.protocol.state import PartitionState
 from sparklog.types import TopicPartition
 from sparklog.ui.maintenance_pass import PASS_STEPS, list_due
@@ -134,14 +135,11 @@ def _plan_deletion(visit: Visit, admin: AdminClient, form: Form) -> Plan:
     topic = visit.state.topic(form.get("topic", ""))
     if form.get("name", "").strip() != topic.name:
         raise _invalid("name", f"type the name of the topic, {topic.name}, to delete it")
-    records = sum(each.log_end_offset - each.log_start_offset for each in topic.partitions)
-    partitions, held = (
-        plural(len(topic.partitions), "partition"),
-        size(sum(each.size_bytes for each in topic.partitions)),
-    )
+    facts = topic_facts(topic)
     groups = sorted(visit.state.indexes.offsets.get(topic.topic_id, {}))
     effects = [
-        f"Topic {topic.name} is deleted: {partitions}, {number(records)} offsets, {held}.",
+        f"Topic {topic.name} is deleted: {plural(facts.partitions, 'partition')}, {number(facts.offsets)} offsets, "
+        f"{size(facts.bytes)}.",
         "Its records are gone; maintenance deletes their files. This cannot be undone.",
     ]
     if groups:

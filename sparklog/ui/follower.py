@@ -17,8 +17,7 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from concurrent.futures import Future, wait
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -29,8 +28,7 @@ from sparklog.errors import SparklogError, StorageUnavailableError
 from sparklog.log.commits.cleanup import newest_version_before
 from sparklog.log.past_states import Around, PastStates
 from sparklog.maintenance.fsck.kept_report import KeptReport, read_kept_report
-from sparklog.monitoring.schemas import TABLES
-from sparklog.monitoring.system_tables import Selection, SystemTables
+from sparklog.monitoring.system_tables import OF_STATE, Selection, SystemTables
 from sparklog.protocol.state import State
 from sparklog.ui.shared_searches import SharedSearches
 
@@ -43,8 +41,8 @@ WATCHED_SECONDS_WITH_ALERTS = 1.5
 IDLE_SECONDS = 10.0
 """Pause between two refreshes while no page has been asked for within as long."""
 TABLES_KEPT = 48
-"""Tables that are kept for the next viewer, as long as the cluster does not change; the lag of now for
-``IDLE_SECONDS``."""
+"""Tables that are kept for the next viewer, as long as the cluster does not change; the lag
+and the members of now for ``IDLE_SECONDS``."""
 
 PATIENCE_SECONDS = 0.7
 """How long a page waits for commits to be read. The first page of a cluster with many commits shows without them."""
@@ -168,13 +166,14 @@ class ClusterFollower:
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key]
-        if not TABLES[table].is_of_commits:
+        if table in OF_STATE:
             return self._keep(key, self.tables.read(table, selection, state))
         return self._wait(key, lambda: self._keep(key, self.tables.read(table, selection, state)))
 
     def _period(self, table: str, selection: Selection) -> int:
-        """Return what tells apart the times at which rows are read again: lag that ends now grows without a commit."""
-        is_of_now = table == "lag" and selection.until_ms is None
+        """Return what tells apart the times at which rows are read again: without a commit, lag that ends now grows,
+        and members die."""
+        is_of_now = table in ("groups", "members") or (table == "lag" and selection.until_ms is None)
         return self.now_ms // int(1000 * IDLE_SECONDS) if is_of_now else 0
 
     def around(self, version: int) -> Around:
@@ -202,18 +201,18 @@ class ClusterFollower:
             outcome = self._begin(("recent", name), work)
             with self._lock:
                 self._recent[name] = monotonic, outcome
-        try:
-            result: _Result = outcome.result(timeout=self._patience)
-        except FutureTimeoutError:
-            raise StillReading from None
+        result: _Result = self._result(outcome)
         return result
 
     def _wait(self, key: Hashable, work: Callable[[], _Result]) -> _Result:
-        try:
-            result: _Result = self._begin(key, work).result(timeout=self._patience)
-        except FutureTimeoutError:
-            raise StillReading from None
+        result: _Result = self._result(self._begin(key, work))
         return result
+
+    def _result(self, outcome: Future[Any]) -> Any:
+        wait([outcome], self._patience)
+        if not outcome.done():
+            raise StillReading
+        return outcome.result()  # a TimeoutError that it raises is one of the work
 
     def _keep(self, key: _Key, rows: pa.Table) -> pa.Table:
         with self._lock:
@@ -250,11 +249,11 @@ class ClusterFollower:
 
     def _follow(self) -> None:
         while not self._stopped.is_set():
+            self._watched.clear()  # before the refresh: whoever asks during it waits for the next one
             try:
                 self.refresh()
             except Exception as error:  # whatever it is: a state that nobody follows must not look new
                 logger.exception("%s could not be read", self.name)
                 self.status = self.status._replace(problem=f"{type(error).__name__}: {error}")
-            self._watched.clear()
             if not self._stopped.wait(self._watched_seconds):
                 self._watched.wait(IDLE_SECONDS - self._watched_seconds)

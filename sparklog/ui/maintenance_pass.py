@@ -23,6 +23,7 @@ from sparklog.maintenance.loop import Loop, Report, Stop, describe_error, proble
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.step_names import STEP_NAMES
 from sparklog.monitoring import maintenance_due
+from sparklog.monitoring.facts.files import retired_files
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import State
 from sparklog.ui.follower import ClusterFollower
@@ -175,10 +176,10 @@ def list_due(coordinator: Coordinator, state: State, now_ms: int) -> DueNow:
             segments = live.partition(number)
             rolled += maintenance_due.segments_to_roll(state, topic, number, segments) if roll else []
             expired += maintenance_due.segments_expired(state, topic, number, segments, now_ms) if retain else []
-    retired = [each for each in state.removed_files.values() if each.delete_at_ms <= now_ms]
+    retired = retired_files(state, now_ms)
     found = [
         Due("roll", len(rolled), sum(each.size_bytes for each in rolled), False),
         Due("retention", len(expired), sum(each.size_bytes for each in expired), True),
-        Due("deletion", sum(each.files for each in retired), sum(each.size_bytes for each in retired), True),
+        Due("deletion", retired.files, retired.bytes, True),
     ]
     return DueNow([each for each in found if each.files], left_out)

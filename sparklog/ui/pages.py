@@ -24,7 +24,7 @@ from sparklog.errors import (
 from sparklog.log.commits.commit_files import read_commit
 from sparklog.log.layout import read_certain_boundary
 from sparklog.monitoring.commit_rows import ADDED, CREATED
-from sparklog.monitoring.lag import unread
+from sparklog.monitoring.facts.groups import unread
 from sparklog.monitoring.system_tables import Selection
 from sparklog.protocol.commits import GENESIS_DIGEST
 from sparklog.ui.follower import StillReading

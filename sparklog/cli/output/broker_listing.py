@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from sparklog.cli.output.documents import BrokerDetails, BrokerList
 from sparklog.cli.output.tables import table
 from sparklog.clock import utc
+from sparklog.monitoring.facts.brokers import broker_facts
 
 if TYPE_CHECKING:
     from sparklog.client.admin.client import AdminClient
@@ -30,19 +31,15 @@ def listing(admin: AdminClient, timeout_ms: int) -> BrokerList:
 
 
 def _details(state: State, broker: BrokerState, condition: BrokerCondition) -> BrokerDetails:
-    number = broker.broker
-    replicas = [
-        partition for topic in state.topics.values() for partition in topic.partitions if number in partition.replicas
-    ]
-    in_sync = [partition for partition in replicas if number in partition.isr]
+    facts = broker_facts(state, broker)
     return BrokerDetails.of(
         condition,
-        broker=number,
-        cordoned=broker.cordoned,
-        replicas=len(replicas),
-        out_of_sync=len(replicas) - len(in_sync),
-        leaders=sum(partition.leader == number for partition in replicas),
-        size_bytes=sum(partition.size_bytes for partition in in_sync),
+        broker=facts.broker,
+        cordoned=facts.cordoned,
+        replicas=facts.replicas,
+        out_of_sync=facts.replicas - facts.in_sync,
+        leaders=facts.leaders,
+        size_bytes=facts.bytes,
     )
 
 

@@ -9,17 +9,19 @@ from sparklog.cli.arguments.parser import plural_s
 from sparklog.cli.output.documents import ClusterBroker, ClusterDescription, ClusterTopic, Endpoint, EndpointList
 from sparklog.cli.output.tables import table
 from sparklog.clock import utc_text
+from sparklog.monitoring.facts.files import retired_files
+from sparklog.monitoring.facts.topics import topics
 from sparklog.protocol.levels import CURRENT, needed_version
 from sparklog.types import printable
 
 if TYPE_CHECKING:
     from sparklog.client.admin.cluster import LogDescription
     from sparklog.client.admin.types import BrokerCondition
-    from sparklog.protocol.state import State, TopicState
+    from sparklog.protocol.state import State
 
 
 def description(state: State, log: LogDescription, conditions: Mapping[int, BrokerCondition]) -> ClusterDescription:
-    removed = state.removed_files.values()
+    retired = retired_files(state)
     return ClusterDescription.of(
         state,
         root=log.root,
@@ -28,26 +30,15 @@ def description(state: State, log: LogDescription, conditions: Mapping[int, Brok
         checkpoint=log.checkpoint,
         controller=state.controller.controller if state.controller.epoch else None,
         controller_epoch=state.controller.epoch,
-        removed_files=sum(listing.files for listing in removed),
-        removed_bytes=sum(listing.size_bytes for listing in removed),
+        removed_files=retired.files,
+        removed_bytes=retired.bytes,
         brokers=[
             ClusterBroker.of(
                 state.brokers[number], location=conditions[number].location, state=conditions[number].state
             )
             for number in sorted(state.brokers.keys() & conditions.keys())
         ],
-        topics=[_topic(state.topics[name]) for name in sorted(state.topics)],
-    )
-
-
-def _topic(topic: TopicState) -> ClusterTopic:
-    partitions = topic.partitions
-    return ClusterTopic(
-        topic=topic.name,
-        partitions=len(partitions),
-        segments=sum(partition.segments for partition in partitions),
-        records=sum(partition.log_end_offset - partition.log_start_offset for partition in partitions),
-        size_bytes=sum(partition.size_bytes for partition in partitions),
+        topics=[ClusterTopic.of(each, records=each.offsets, size_bytes=each.bytes) for each in topics(state)],
     )
 
 
@@ -70,7 +61,7 @@ def description_lines(description: ClusterDescription) -> Iterator[str]:
         "Topics": f"{len(description.topics)}",
         "Partitions": f"{sum(topic.partitions for topic in description.topics)}",
         "Segments": f"{sum(topic.segments for topic in description.topics)}",
-        "Records": f"{sum(topic.records for topic in description.topics)}",
+        "Offsets": f"{sum(topic.records for topic in description.topics)}",
         "Size": f"{sum(topic.size_bytes for topic in description.topics)} bytes",
         "Removed": retired if description.removed_files else "",
     }
@@ -89,10 +80,10 @@ def _conditions(broker: ClusterBroker) -> str:
 
 
 def _topic_table(topics: list[ClusterTopic]) -> Iterator[str]:
-    """Format a table of partitions, segments, readable records and bytes of the segments."""
+    """Format a table of partitions, segments, offsets between start and end, and bytes of the segments."""
     names = [printable(topic.topic) for topic in topics]
     width = max(len("TOPIC"), *map(len, names))
-    yield f"{'TOPIC':<{width}} {'PARTITIONS':>10} {'SEGMENTS':>10} {'RECORDS':>15} {'BYTES':>15}"
+    yield f"{'TOPIC':<{width}} {'PARTITIONS':>10} {'SEGMENTS':>10} {'OFFSETS':>15} {'BYTES':>15}"
     for name, topic in zip(names, topics, strict=True):
         yield f"{name:<{width}} {topic.partitions:>10} {topic.segments:>10} {topic.records:>15} {topic.size_bytes:>15}"
 

@@ -26,7 +26,9 @@ from sparklog.monitoring.alerts.quantities import Unit, show
 from sparklog.monitoring.alerts.rules import Rule
 from sparklog.monitoring.alerts.transitions import Observation, Subject
 from sparklog.monitoring.commit_rows import read_rows
-from sparklog.monitoring.lag import unread
+from sparklog.monitoring.facts.files import retired_files
+from sparklog.monitoring.facts.groups import unread
+from sparklog.monitoring.facts.topics import stored_bytes
 from sparklog.monitoring.system_tables import Selection, SystemTables
 from sparklog.protocol.state import State, TopicState
 from sparklog.types import TopicPartition
@@ -246,8 +248,7 @@ def _unfit(rule: Rule, view: View) -> _Found:
 
 def _topic_bytes(rule: Rule, view: View) -> _Found:
     for topic in _topics(rule, view):
-        size = sum(each.size_bytes * max(len(each.isr), 1) for each in topic.partitions)
-        yield _of(topic=topic.name), Observation(float(size))
+        yield _of(topic=topic.name), Observation(float(stored_bytes(topic.partitions)))
 
 
 # -- maintenance and the commit log
@@ -256,7 +257,7 @@ def _topic_bytes(rule: Rule, view: View) -> _Found:
 def _maintenance(rule: Rule, view: View) -> _Found:
     due_ms = view.earlier(rule.late)
     if rule.wants(step="deletion"):
-        yield _of(step="deletion"), Observation(float(maintenance_due.files_to_delete(view.state, due_ms)))
+        yield _of(step="deletion"), Observation(float(retired_files(view.state, due_ms).files))
     if not rule.wants(step="roll") and not rule.wants(step="retention"):
         return
     version = view.version_before(due_ms)
@@ -282,7 +283,7 @@ def _files_due(rule: Rule, view: View, topic: TopicState, version: int, due_ms: 
 
 
 def _retired_bytes(rule: Rule, view: View) -> _Found:
-    yield _of(), Observation(float(sum(each.size_bytes for each in view.state.removed_files.values())))
+    yield _of(), Observation(float(retired_files(view.state).bytes))
 
 
 def _commit_rate(rule: Rule, view: View) -> _Found:

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from sparklog.monitoring.exporter.text import Labels, Row, Value
-from sparklog.monitoring.lag import unread
+from sparklog.monitoring.facts.files import retired_files
+from sparklog.monitoring.facts.groups import unread
+from sparklog.monitoring.facts.topics import stored_bytes
 from sparklog.protocol.state import BrokerState, GroupState, PartitionState, State, TopicState
 
 
@@ -58,7 +60,7 @@ def topic_values(topic: TopicState, min_insync_replicas: int) -> tuple[Value, ..
     partitions = topic.partitions
     return (
         len(partitions),
-        sum(each.size_bytes * max(len(each.isr), 1) for each in partitions),
+        stored_bytes(partitions),
         sum(each.segments for each in partitions),
         sum(each.unfit for each in partitions),
         min_insync_replicas,
@@ -128,29 +130,6 @@ def broker_rows(brokers: Iterable[BrokerState], root: str, labels: Labels) -> It
         yield labels.of(("id", "address"), str(broker.broker), broker.url or root), (1, int(broker.online))
 
 
-class Retired(NamedTuple):
-    """Files that were replaced and not deleted yet: their number and bytes, those due, and since when the first is."""
-
-    files: int
-    size_bytes: int
-    files_due: int
-    bytes_due: int
-    first_due_ms: int | None
-
-
-def retired(state: State, now_ms: int) -> Retired:
-    """Return the retired files of a cluster."""
-    listings = list(state.removed_files.values())
-    due = [each for each in listings if each.delete_at_ms <= now_ms]
-    return Retired(
-        sum(each.files for each in listings),
-        sum(each.size_bytes for each in listings),
-        sum(each.files for each in due),
-        sum(each.size_bytes for each in due),
-        min((each.delete_at_ms for each in listings), default=None),
-    )
-
-
 def state_values(state: State, commit_bytes: int, now_ms: int) -> tuple[Value, ...]:
     """Return the values of ``CLUSTER_FAMILIES`` that the state has: all before those of the newest checkpoint."""
     offline = reassigning = 0
@@ -158,7 +137,7 @@ def state_values(state: State, commit_bytes: int, now_ms: int) -> tuple[Value, .
         for partition in topic.partitions:
             offline += partition.leader < 0
             reassigning += bool(partition.adding or partition.removing)
-    files = retired(state, now_ms)
+    retired, due = retired_files(state), retired_files(state, now_ms)
     return (
         sum(broker.online for broker in state.brokers.values()),
         state.version + 1,
@@ -166,6 +145,9 @@ def state_values(state: State, commit_bytes: int, now_ms: int) -> tuple[Value, .
         state.timestamp_ms / 1000,
         offline,
         reassigning,
-        *files[:4],
-        None if files.first_due_ms is None else files.first_due_ms / 1000,
+        retired.files,
+        retired.bytes,
+        due.files,
+        due.bytes,
+        None if retired.first_due_ms is None else retired.first_due_ms / 1000,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from sparklog.monitoring.facts.files import retired_files
 from sparklog.protocol.state import State
 from sparklog.ui.views.query import address
 from sparklog.ui.views.text import ago, number, plural, shown, size, time
@@ -68,10 +69,9 @@ def cluster_concerns(state: State, rows: Sequence[TopicRow], name: str, now_ms: 
         records = plural(sum(row.unfit for row in unfit), "record")
         text = f"{records} of {plural(len(unfit), 'topic')} do not fit the schema"
         concerns.append(Concern(text, address(name, "topics", sort="-health")))
-    late = [each for each in state.removed_files.values() if each.delete_at_ms <= now_ms - 3_600_000]
-    if late:
-        freed = size(sum(each.size_bytes for each in late))
-        text = f"{freed} of retired files could have been deleted an hour ago: does `sparklog maintain` run?"
+    late = retired_files(state, now_ms - 3_600_000)
+    if late.files:
+        text = f"{size(late.bytes)} of retired files could have been deleted an hour ago: does `sparklog maintain` run?"
         concerns.append(Concern(text, address(name, "maintenance")))
     if state.moved_to:
         concerns.append(Concern(f"The cluster continues at {shown(state.moved_to, 200)}", "", "bad"))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from sparklog.config.definitions import DEFAULT_CONFIG, DYNAMIC_TOPIC_CONFIG, ConfigDef, ConfigEntry
 from sparklog.config.typed_configs import TypedConfigs
-from sparklog.monitoring.state_rows import topic_totals
+from sparklog.monitoring.facts.topics import topic_facts
 from sparklog.protocol.names import is_internal_topic
 from sparklog.protocol.schema_versions import find_current
 from sparklog.protocol.state import NO_TIMESTAMP_US, PartitionState, State, TopicState
@@ -40,18 +40,18 @@ class TopicRow(NamedTuple):
 
 def topic_row(topic: TopicState) -> TopicRow:
     """Return what the list says about a topic."""
-    totals = topic_totals(topic)
+    facts = topic_facts(topic)
     newest_us = max((each.max_timestamp_us for each in topic.partitions), default=NO_TIMESTAMP_US)
     return TopicRow(
         topic.name,
-        totals.partitions,
-        totals.replication_factor,
-        totals.offsets,
-        totals.segments,
-        totals.bytes,
+        facts.partitions,
+        facts.replication_factor,
+        facts.offsets,
+        facts.segments,
+        facts.bytes,
         None if newest_us == NO_TIMESTAMP_US else newest_us // 1000,
         sum(is_unhealthy(each) for each in topic.partitions),
-        totals.unfit,
+        facts.unfit,
     )
 
 

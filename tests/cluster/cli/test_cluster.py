@@ -59,10 +59,10 @@ def test_describe_shows_versions_and_counts(run: Run, cluster: Coordinator) -> N
         "Topics:     2",
         "Partitions: 3",
         "Segments:   2",
-        "Records:    5",
+        "Offsets:    5",
         f"Size:       {size} bytes",
         "",
-        "TOPIC  PARTITIONS   SEGMENTS         RECORDS           BYTES",
+        "TOPIC  PARTITIONS   SEGMENTS         OFFSETS           BYTES",
         "empty           1          0               0               0",
         f"orders          2          2               5 {size:>15}",
     ]
