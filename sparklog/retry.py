@@ -27,12 +27,19 @@ Result = TypeVar("Result")
 ATTEMPTS = 5
 FIRST_PAUSE_SECONDS = 0.05
 """Doubled after each failure: 0.75 s in all."""
-READ_PAUSES = tuple(FIRST_PAUSE_SECONDS * 2**failures for failures in range(ATTEMPTS - 1))
-"""seconds between the attempts of a read"""
 
 FIRST_BACKOFF_SECONDS = 0.002
 LAST_BACKOFF_SECONDS = 0.5
 """seconds of the longest pause after the first commit attempt that is lost, which doubles, and of any later one."""
+
+
+def pause_after(failures: int, first_seconds: float = FIRST_PAUSE_SECONDS) -> float:
+    """Return the seconds to wait before a read is repeated that failed, or proved nothing, this often before."""
+    return first_seconds * 2.0**failures
+
+
+READ_PAUSES = tuple(map(pause_after, range(ATTEMPTS - 1)))
+"""seconds between the attempts of a read"""
 
 
 def is_transient(error: Exception) -> bool:

@@ -17,12 +17,12 @@ import inspect
 import logging
 import math
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sparklog.clock import SystemClock
 from sparklog.config.environment import ROOT_VARIABLE, default_root
+from sparklog.config.kafka_addresses import are_brokers
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.shared import shared_cluster
 from sparklog.errors import (
@@ -101,10 +101,6 @@ CLUSTER_ARGUMENTS: Mapping[str, object] = {
 }
 """Arguments that name the cluster: its root, how long to try to open it, and the options of the storage's client; or an
 open cluster."""
-
-_BROKER = r"(?:(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\]):\d{1,5}"
-_BROKERS = re.compile(rf"\s*(?:localhost|{_BROKER}(?:\s*,\s*{_BROKER})*)\s*")
-"""Addresses of Kafka's brokers; ``localhost`` is kafka-python's default."""
 
 Converter = Callable[[str, "list[tuple[str, Any]]", Any], Any]
 """(topic, headers, data) -> bytes for a serializer, any object for a deserializer; data may be None."""
@@ -347,4 +343,4 @@ def _are_brokers(servers: object) -> bool:
     addresses = [servers] if isinstance(servers, str) else servers
     if not isinstance(addresses, list | tuple | set | frozenset) or not addresses:
         return False
-    return all(isinstance(entry, str) and _BROKERS.fullmatch(entry) for entry in addresses)
+    return all(isinstance(entry, str) and are_brokers(entry) for entry in addresses)

@@ -56,6 +56,7 @@ from sparklog.protocol.decide.decision import Decision, ErrorByPartition
 from sparklog.protocol.decide.elections import Checked, UncleanElection
 from sparklog.protocol.decide.ownership import RootIdentity
 from sparklog.protocol.state import State
+from sparklog.retry import pause_after
 from sparklog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -243,7 +244,7 @@ class Controller:
         for attempt in range(CHECK_TRIES - 1):
             if finding.health is not Health.UNANSWERED or self._clock.monotonic() - start >= retry_seconds:
                 break  # clients of remote storages have retried for seconds by themselves
-            self._clock.sleep(RETRY_SECONDS * 2**attempt)
+            self._clock.sleep(pause_after(attempt, RETRY_SECONDS))
             self._renew()
             finding = self._ask(broker)
         if finding.health is not Health.OK:

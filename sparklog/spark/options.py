@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from sparklog.config.definitions import INT_MAX, LONG_MAX
 from sparklog.config.environment import ROOT_VARIABLE, default_root
+from sparklog.config.kafka_addresses import are_brokers
 from sparklog.errors import InvalidOptionError
 from sparklog.errors.suggestions import did_you_mean
 from sparklog.spark.sink.repeated_batches import ON_MISMATCH
@@ -114,7 +115,6 @@ TO_LATEST = EveryPartition(LATEST)
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CODEC_LEVELS = {"gzip": (-1, 9), "lz4": (1, 17), "zstd": (-131_072, 22)}
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
-_BROKERS = re.compile(r"[\w.-]+:\d+(\s*,\s*[\w.-]+:\d+)*")
 
 
 class Address(NamedTuple):
@@ -453,7 +453,7 @@ def address(options: Options) -> Address:
         given = " and ".join(f"{name} is {root}" for name, root in roots.items())
         raise InvalidOptionError(f"the options name two clusters: {given}; leave one out", option=next(iter(roots)))
     root = next(iter(roots.values()))
-    if _BROKERS.fullmatch(root):
+    if are_brokers(root):
         raise InvalidOptionError(
             f"{root!r} looks like Kafka brokers; a sparklog cluster has none: give its root instead, such as "
             "s3://bucket/log or /data/log",

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from sparklog import __version__
 from sparklog.cli.arguments.process import OutputError, not_text, silence_output
 from sparklog.config.environment import KAFKA_EXIT_CODES_VARIABLE, ROOT_VARIABLE, default_root, is_enabled
+from sparklog.config.kafka_addresses import are_brokers
 from sparklog.errors import SparklogError
 from sparklog.errors.suggestions import did_you_mean
 from sparklog.types import printable
@@ -34,10 +35,6 @@ logger = logging.getLogger(__name__)
 VERSION = f"{__version__} (sparklog)"
 
 STORAGE_PROPERTY_PREFIX = "storage."
-
-
-_BROKER_LIST = re.compile(r"\[?[A-Za-z0-9.:-]+\]?:\d{1,5}(\s*,\s*\[?[A-Za-z0-9.:-]+\]?:\d{1,5})*")
-"""``host:port,host:port``: what Kafka's tools take as --bootstrap-server. ``C:\\5`` and ``s3://…`` do not match."""
 
 _UNKNOWN_ARGUMENT = re.compile(r"(?:TypeError: )?[\w.]+\(\) got an unexpected keyword argument '(\w+)'")
 
@@ -428,7 +425,7 @@ def refuse_controller(options: argparse.Namespace) -> None:
 
 def check_root(root: str) -> None:
     """Raise UsageError for the address of Kafka brokers, which an old script may still pass."""
-    if _BROKER_LIST.fullmatch(root.strip()) and not os.path.exists(root):
+    if are_brokers(root) and not os.path.exists(root):
         raise UsageError(
             f"{root!r} looks like the address of Kafka brokers: give the root of the cluster, a path or URL such as "
             "/data/log or s3://bucket/log; there is no server with a port"

@@ -95,7 +95,7 @@ from sparklog.protocol import levels
 from sparklog.protocol.commits import Action, Commit, RegisterBroker
 from sparklog.protocol.fold import Draft, Folded, fold
 from sparklog.protocol.state import State
-from sparklog.retry import ATTEMPTS
+from sparklog.retry import ATTEMPTS, pause_after
 from sparklog.store.base import Store
 
 logger = logging.getLogger(__name__)
@@ -217,7 +217,7 @@ class CommitLog:
         for attempt in range(ATTEMPTS):  # one read proves nothing while a cluster is being created or restored
             if log.state.version >= 0:
                 return log
-            log.clock.sleep(0.05 * 2**attempt)
+            log.clock.sleep(pause_after(attempt))
             log.refresh()
         log._check_none_lost()
         if log.state.version < 0:
@@ -242,7 +242,7 @@ class CommitLog:
                 failures = 0 if self._state.version > reached else failures + 1
                 if failures >= ATTEMPTS:
                     raise
-                self.clock.sleep(0.05 * 2**failures)
+                self.clock.sleep(pause_after(failures))
             else:
                 return
 
@@ -397,7 +397,7 @@ class CommitLog:
             if not commits and checkpoint_at < 0:
                 break
             if attempt:  # a stalled writer may be about to withdraw its commit, or a clean-up delete in another order
-                self.clock.sleep(0.05 * 2**attempt)
+                self.clock.sleep(pause_after(attempt))
             self._boundary_seen = None
             while not self._read_to_end(MAX_READ_AHEAD, deadline):
                 self._check_in_time(deadline)
@@ -435,7 +435,7 @@ class CommitLog:
                 return self._reload_after(end.removed_up_to)
             if end.digest == state.digest:
                 return True
-            self.clock.sleep(0.05 * 2**attempt)  # one read while a copy is being restored proves nothing
+            self.clock.sleep(pause_after(attempt))  # one read while a copy is being restored proves nothing
             end = look(self.store, state.version, True)
         if end.digest == state.digest and end.removed_up_to < state.version:
             return True

@@ -29,6 +29,7 @@ from sparklog.log.layout import read_boundary, read_cluster_file
 from sparklog.log.parallel import call_both
 from sparklog.protocol.commit_bytes import stored_digest
 from sparklog.protocol.commits import commit_key
+from sparklog.retry import pause_after
 from sparklog.store.base import Store
 
 
@@ -82,7 +83,7 @@ def is_withdrawn(store: Store, clock: Clock, version: int, data: bytes) -> bool:
     for attempt in range(3):
         if read_ahead(store, version, 1) != [data]:
             return True
-        clock.sleep(0.05 * 2**attempt)
+        clock.sleep(pause_after(attempt))
     return False
 
 

@@ -33,6 +33,7 @@ from sparklog import limits
 from sparklog.clock import Clock
 from sparklog.errors import StorageError, StoragePermissionError, StorageUnavailableError
 from sparklog.log.layout import CLOCK_KEY
+from sparklog.retry import pause_after
 from sparklog.store.base import Store
 
 logger = logging.getLogger(__name__)
@@ -176,7 +177,7 @@ class StorageClock:
                 if not isinstance(error, repeated):
                     break
                 if attempt < _ATTEMPTS:
-                    self._clock.sleep(0.05 * 2**attempt)
+                    self._clock.sleep(pause_after(attempt))
                 continue
             if storage_ms <= 0:
                 untold = _NoTimeError(f"{self._store.root} has no modification time of {CLOCK_KEY}")

@@ -103,18 +103,18 @@ def _plan(coordinator: Coordinator, state: State, topics: Collection[str] | None
 def compact_partition(task: CompactTask) -> TaskResult:
     """Write the records of a partition that are kept. Raises StorageError, or CorruptionError if no replica is
     intact."""
-    sources = task.sources()
     written: list[LiveSegment] = []
     try:
-        kept = _find_kept(sources, task)
-        surveys = [Survey(source.segment, kept.records(source), has_tombstones(source)) for source in sources]
-        outputs = compaction.outputs(surveys, task.cleaning)
-        by_offset = {source.segment.base_offset: source for source in sources}
-        for output in outputs:
-            if output.rewrite:
-                members = [by_offset[member.segment.base_offset] for member in output.members]
-                horizon_ms = output.delete_horizon_ms
-                written.append(write_file(members, task.replicas, task.target, True, kept, horizon_ms))
+        with task.sources() as sources:
+            kept = _find_kept(sources, task)
+            surveys = [Survey(source.segment, kept.records(source), has_tombstones(source)) for source in sources]
+            outputs = compaction.outputs(surveys, task.cleaning)
+            by_offset = {source.segment.base_offset: source for source in sources}
+            for output in outputs:
+                if output.rewrite:
+                    members = [by_offset[member.segment.base_offset] for member in output.members]
+                    horizon_ms = output.delete_horizon_ms
+                    written.append(write_file(members, task.replicas, task.target, True, kept, horizon_ms))
     except BaseException as error:
         discard([live.run for live in written], task.replicas.stores.__getitem__)
         if isinstance(error, DataLossError):

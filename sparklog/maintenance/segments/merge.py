@@ -14,7 +14,8 @@ Not for: planning (``protocol.plan.rolling``, ``protocol.plan.compaction``) and 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -72,8 +73,15 @@ class SegmentTask:
     replicas: ReplicaStores
     target: Target
 
-    def sources(self) -> list[Source]:
-        return [Source(self.target.topic, segment, self.replicas) for segment in self.segments]
+    @contextmanager
+    def sources(self) -> Iterator[list[Source]]:
+        """Yield the segments to read, and close their files in the end."""
+        sources = [Source(self.target.topic, segment, self.replicas) for segment in self.segments]
+        try:
+            yield sources
+        finally:
+            for source in sources:
+                source.close()
 
 
 @dataclass(frozen=True)
@@ -120,13 +128,13 @@ class Kept(NamedTuple):
 def merge_segments(task: MergeTask) -> TaskResult:
     """Write the new file. Raises StorageError, or CorruptionError if no replica is intact."""
     start, end = task.segments[0].base_offset, task.segments[-1].end_offset
-    sources = task.sources()
     try:
-        horizon_ms = _common_horizon(sources)
-        kept = _keep_from(sources, task.start_offset) if task.start_offset > start else None
-        if kept is not None and not any(kept.records(source) for source in sources):
-            return TaskResult(task.number, [RangeReplacement(start, end, [])])
-        live = write_file(sources, task.replicas, task.target, task.closed, kept, horizon_ms)
+        with task.sources() as sources:
+            horizon_ms = _common_horizon(sources)
+            kept = _keep_from(sources, task.start_offset) if task.start_offset > start else None
+            if kept is not None and not any(kept.records(source) for source in sources):
+                return TaskResult(task.number, [RangeReplacement(start, end, [])])
+            live = write_file(sources, task.replicas, task.target, task.closed, kept, horizon_ms)
     except DataLossError as error:
         return TaskResult(task.number, [], error.path)
     return TaskResult(task.number, [RangeReplacement(start, end, [live])])

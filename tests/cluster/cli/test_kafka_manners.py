@@ -153,7 +153,10 @@ def test_unknown_properties_are_ignored_with_a_warning(
     assert f"WARN: {hint}" in result.err
 
 
-@pytest.mark.parametrize("root", ["localhost:9092", "127.0.0.1:9092", "a.example:9092,b.example:9093", "[::1]:9092"])
+@pytest.mark.parametrize(
+    "root",
+    ["localhost:9092", "127.0.0.1:9092", "a.example:9092,b.example:9093", "[::1]:9092", "kafka_1:9092", "SSL://a:1"],
+)
 def test_an_address_of_kafka_brokers_is_refused_with_a_hint(run: Run, root: str) -> None:
     result = run("topics", "--list", "--bootstrap-server", root)
     assert result.code == 1

@@ -3,6 +3,7 @@ that is unavailable."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -118,3 +119,27 @@ def test_a_file_is_copied_from_the_next_source_if_one_is_on_an_unsupported_stora
     result = copy_files(CopyTask(2, stores, [FileToCopy(segment.path, (0, 1), segment.size_bytes)]))
     assert (result.copied, result.failed) == ([segment.path], [])
     assert stores[2].get(segment.path) == stores[1].get(segment.path)
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs the open files of a process")
+def test_a_task_without_memory_leaves_no_file_open(coordinator: Coordinator, tmp_path: Path) -> None:
+    def fail(step: int, call: Call) -> None:
+        if call.operation == "read_at" and open_files(tmp_path, ".log"):
+            raise MemoryError
+
+    store = FaultyStore(coordinator.store, before=fail)
+    replicas = ReplicaStores({0: store}, (0,), (0,), clock=ManualClock())
+    task = MergeTask(
+        0, segments_of(coordinator), replicas, Target("t", 0, coordinator.state.version, RandomIds()), True
+    )
+    with pytest.raises(MemoryError) as raised:
+        merge_segments(task)
+    assert raised.value.__traceback__  # it holds the frames of the task, and what they refer to
+    assert open_files(tmp_path, ".log") == set()
+
+
+def open_files(folder: Path, ending: str) -> set[str]:
+    """The files below a folder that this process has open or mapped."""
+    opened = {os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()}
+    mapped = {line.rpartition(" ")[2] for line in Path("/proc/self/maps").read_text().splitlines()}
+    return {path for path in opened | mapped if path.startswith(str(folder)) and path.endswith(ending)}
