@@ -7,6 +7,7 @@ nothing and decides nothing; only the controller's check tells whether a locatio
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from concurrent.futures import Future, wait
 from functools import partial
 from threading import Thread
 from typing import NamedTuple, TypeVar
@@ -19,6 +20,7 @@ from sparklog.log.broker_files import read_note
 from sparklog.protocol.state import State
 
 Key = TypeVar("Key", bound=Hashable)
+Result = TypeVar("Result")
 
 
 class Probe(NamedTuple):
@@ -63,6 +65,26 @@ class BrokerProbes:
             if answers[key] is None:
                 self._asking[key].join(max(deadline - clock.monotonic(), 0))
         return dict(answers)  # a copy: later answers are ignored
+
+
+def run_beside(work: Callable[[], Result], meanwhile: Callable[[], object], pause_seconds: float) -> Result:
+    """Return the result of ``work``, or raise its error. It runs in another thread, and until it ends ``meanwhile`` is
+    called after each pause."""
+    outcome: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(work())
+        except BaseException as error:  # as if it had been raised in the thread that waits
+            outcome.set_exception(error)
+
+    try:
+        Thread(target=run, daemon=True, name="beside").start()
+    except RuntimeError:  # no thread can be started now
+        return work()
+    while not wait([outcome], pause_seconds).done:
+        meanwhile()
+    return outcome.result()
 
 
 def probe_brokers(coordinator: Coordinator, timeout_seconds: float) -> dict[int, Probe]:

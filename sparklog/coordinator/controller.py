@@ -28,7 +28,7 @@ from typing import NamedTuple
 import msgspec
 
 from sparklog.config.cluster_configs import ClusterConfig
-from sparklog.coordinator.broker_probes import BrokerProbes
+from sparklog.coordinator.broker_probes import BrokerProbes, run_beside
 from sparklog.coordinator.closed_root import ROOT_BROKER, close_root
 from sparklog.coordinator.coordinator import Coordinator, writer_name
 from sparklog.coordinator.health import Finding, Health, check_location, note_check
@@ -71,6 +71,9 @@ RETRY_SECONDS = 0.1
 
 RENEW_SECONDS = 60.0
 """seconds between two owner records of a location: what an older copy of the root, put in its place, cannot know."""
+
+LONGEST_CHECK_SECONDS = 600.0
+"""seconds for which the lease is kept while one location is asked; one that takes longer may not end."""
 
 LOOKS_LAST = 3
 """session timeouts after which what a look at locations has found is not acted upon."""
@@ -240,16 +243,27 @@ class Controller:
             raise ControllerMovedError(f"{current.controller} is the controller, with epoch {current.epoch}")
         retry_seconds = self._heartbeat_seconds()
         self._keep_lease()
-        finding = self._ask(broker)
+        finding = self._ask_for_long(broker)
         for attempt in range(CHECK_TRIES - 1):
             if finding.health is not Health.UNANSWERED or self._clock.monotonic() - start >= retry_seconds:
                 break  # clients of remote storages have retried for seconds by themselves
             self._clock.sleep(pause_after(attempt, RETRY_SECONDS))
             self._renew()
-            finding = self._ask(broker)
+            finding = self._ask_for_long(broker)
         if finding.health is not Health.OK:
             logger.info("broker %d: %s: %s", broker, finding.health.value, finding.why)
         return finding
+
+    def _ask_for_long(self, broker: int) -> Finding:
+        """Ask a location, and keep the lease meanwhile: a slow location takes several calls of some seconds, within
+        which another candidate would take over, and be fenced by the next one in the middle of its pass, and so on."""
+        began = self._clock.monotonic()
+
+        def keep_lease() -> None:
+            if self._clock.monotonic() - began < LONGEST_CHECK_SECONDS:
+                self._keep_lease()
+
+        return run_beside(partial(self._ask, broker), keep_lease, self._heartbeat_seconds())
 
     def _ask(self, broker: int) -> Finding:
         log = self.coordinator.log

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import select
 import sys
 from typing import Any
 
@@ -24,8 +25,15 @@ class OutputError(Exception):
 
 class _Output(io.FileIO):
     def write(self, data: Any, /) -> int:
+        left = memoryview(data).cast("B")
+        size = len(left)
         try:
-            return super().write(data)
+            while left:
+                written = super().write(left)
+                if written is None:  # another process made the pipe non-blocking, and it is full
+                    select.select([], [self.fileno()], [])
+                left = left[written or 0 :]  # a signal may come after a part
+            return size
         except BrokenPipeError:  # the reader of the pipe has read as much as it wants
             raise
         except OSError as error:

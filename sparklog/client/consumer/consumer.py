@@ -743,7 +743,7 @@ class Consumer(Shown, PositionCalls):
         self._read_ahead.wake()
         guard = self._thread_guard
         with guard.enter_to_close():
-            if self._closed_whole or guard.closing == threading.get_ident():  # a listener calls it during ``close``
+            if self._closed_whole or guard.closing:  # a listener calls it during ``close``
                 return
             try:
                 guard.closing, guard.closed = threading.get_ident(), True

@@ -207,6 +207,7 @@ class GroupSession:
         if self._must_renew and member.is_listed:  # one that was removed needs no request to find out
             self._take_step(self._renew, "renewing the lease", until)
         for _ in range(_MAX_CHANGES):
+            self._check_open()  # a listener may have closed the consumer, and is not told that partitions are lost
             if not self._subscription.automatic:  # a listener, callback or signal's handler has called unsubscribe()
                 break
             began = self._clock.monotonic()
@@ -245,12 +246,15 @@ class GroupSession:
         """Run a step. Raises KafkaTimeoutError after ``until``; ``_finish_step`` then waits for the step again."""
 
         def run() -> None:
-            if self._ended:  # a handler of a signal has closed the consumer since: it must not join again
-                raise IllegalStateError("this consumer is closed; create a new one")
+            self._check_open()  # a handler of a signal may have closed the consumer since: it must not join again
             action()
 
         self._step = _Step(self._calls.submit(run), what, then)
         self._finish_step(until)
+
+    def _check_open(self) -> None:
+        if self._ended:
+            raise IllegalStateError("this consumer is closed; create a new one")
 
     def _finish_step(self, until: float) -> None:
         step = self._step

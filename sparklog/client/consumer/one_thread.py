@@ -66,18 +66,18 @@ class OneThread:
         guard, waits for it."""
 
         def run() -> Result:
-            self._guest = threading.get_ident()
+            before, self._guest = self._guest, threading.get_ident()  # one guest may lend it to the next
             try:
                 return function()
             finally:
-                self._guest = 0
+                self._guest = before
 
         return run
 
     def enter_to_close(self) -> AbstractContextManager[object]:
         """Return the lock to hold during ``close``, which waits for a call of another thread."""
         self.check_process()
-        return self._lock
+        return nullcontext() if threading.get_ident() == self._guest else self._lock
 
     def _is_free(self) -> bool:
         """Return whether this thread may take the lock. ``_owner`` is only the thread that asked for it last."""

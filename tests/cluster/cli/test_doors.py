@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -80,6 +82,30 @@ def test_a_consumer_whose_output_is_full_commits_nothing(cluster: Coordinator) -
     assert program(*consume, *settings, out="/dev/full").returncode == 1
     group = cluster.refresh().groups.get("g")
     assert group is None or {at.offset for at in group.offsets.values()} <= {0}
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_pipe_that_does_not_block_loses_no_record(cluster: Coordinator, unbuffered: str) -> None:
+    """Another process that has the same pipe, such as a shell's, may have made it non-blocking."""
+    cluster.create_topic("t", 1)
+    values = [b"%06d" % number for number in range(20_000)]
+    append(cluster, "t", values)
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    command = [*SPARKLOG, "console-consumer", "--topic", "t", "--from-beginning", "--max-messages", "20000"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with subprocess.Popen(command, stdout=writing, stderr=subprocess.PIPE, env=environment) as consumer:
+        while consumer.poll() is None and select.select([], [writing], [], 0)[1]:
+            time.sleep(0.01)  # until the pipe is full
+        os.close(writing)
+        with open(reading, "rb", 0) as pipe:
+            printed = b""
+            while part := pipe.read(1000):
+                printed += part
+                time.sleep(0.001)  # slower than the consumer
+        assert consumer.stderr is not None
+        assert (consumer.stderr.read(), consumer.wait(60)) == (b"Processed a total of 20000 messages\n", 0)
+    assert printed.splitlines() == values
 
 
 def test_errors_that_cannot_be_printed_change_no_exit_code(cluster: Coordinator) -> None:

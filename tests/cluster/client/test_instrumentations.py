@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.consumer.records import ConsumerRecord
 from sparklog.client.producer.producer import Producer
+from sparklog.errors import IllegalStateError
 from sparklog.types import OffsetAndMetadata, TopicPartition
 from tests.cluster.client.consumers import Cluster, at, together, until
 
@@ -123,3 +125,30 @@ def test_a_coroutine_of_a_listener_commits_within_a_running_event_loop(cluster: 
     asyncio.run(program())
     assert [name for name, _ in listener.calls] == ["assigned", "revoked"]
     assert cluster.admin.refresh().committed("g", "orders", 0).offset == 1  # type: ignore[union-attr]
+
+
+def test_a_coroutine_of_a_listener_closes_the_consumer_within_a_running_event_loop(cluster: Cluster) -> None:
+    import asyncio
+
+    class Closing(RecordingListener):
+        async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+            await super().on_partitions_assigned(assigned)
+            consumer.close()
+
+        async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+            await super().on_partitions_revoked(revoked)
+            consumer.close()  # once more, while it is being closed
+
+    listener = Closing()
+    consumer = Consumer(cluster=cluster.coordinator(), group_id="g")
+
+    async def program() -> None:
+        consumer.subscribe(["orders"], listener=listener)
+        with pytest.raises(IllegalStateError, match="closed"):
+            until(lambda: False, together(consumer))
+
+    program_thread = threading.Thread(target=asyncio.run, args=(program(),), daemon=True)
+    program_thread.start()
+    program_thread.join(60)
+    assert not program_thread.is_alive()
+    assert [name for name, _ in listener.calls] == ["assigned", "revoked"]

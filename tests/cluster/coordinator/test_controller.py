@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -511,3 +512,25 @@ def test_a_mount_that_hangs_is_offline_and_the_pass_ends(tmp_path: Path, monkeyp
     while Health.UNANSWERED in {finding.health for finding in controller.check().findings}:
         pass
     assert is_online(cluster.refresh(), 1)
+
+
+def test_a_controller_keeps_its_lease_while_a_location_is_slow(tmp_path: Path) -> None:
+    cluster, first, _ = with_two_disks(tmp_path)
+    cluster.submit(partial(alter_configs, topic="", changes={"broker.heartbeat.interval.ms": "100"}))
+    beats: list[int] = []
+
+    def beat() -> int:
+        return int(msgspec.json.decode(cluster.store.get(LEASE_KEY))["beat"])
+
+    def answer_after_two_heartbeats(step: int, call: Call) -> None:
+        began, ends = beat(), time.monotonic() + 60
+        while beat() < began + 2 and time.monotonic() < ends:
+            cluster.log.clock.sleep(1)
+            time.sleep(0.01)
+        beats.append(beat() - began)
+
+    with substituted(FaultyStore(open_store(str(first)), before=answer_after_two_heartbeats)):
+        cluster.brokers.forget()
+        findings = Controller(cluster).check(wait=True).findings
+    assert {finding.health for finding in findings} == {Health.OK}
+    assert min(beats) >= 2
