@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -26,7 +26,7 @@ import pyarrow as pa
 from sparklog.errors import StorageError
 from sparklog.store.base import check_range
 from sparklog.store.process_local import ProcessLock
-from sparklog.store.threads import submit
+from sparklog.store.threads import Threads, submit
 
 WINDOW_BYTES = 4 * 1024 * 1024
 """bytes of one request in a scan: about 50 ms of one connection's bandwidth, against a latency of about 30 ms."""
@@ -69,7 +69,7 @@ class ReadAheadFile:
         self._sequential_bytes = 0
         self._sequential_reads = 0
         self._windows: deque[_Window] = deque()
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: Threads | None = None
         self._pid = os.getpid()
         self._closed = False
 
@@ -130,7 +130,7 @@ class ReadAheadFile:
 
     def _extend(self, position: int, length: int) -> None:
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(WINDOWS_AHEAD, thread_name_prefix="sparklog-read-ahead")
+            self._threads = Threads(WINDOWS_AHEAD, thread_name_prefix="sparklog-read-ahead")
         start = self._windows[-1].end if self._windows else position
         while start < position + length or len(self._windows) < WINDOWS_AHEAD:
             if self._size is not None and start >= self._size:

@@ -53,6 +53,7 @@ from sparklog.store.base import (
 )
 from sparklog.store.process_local import ProcessLocal, importing_client, no_fork
 from sparklog.store.read_ahead import ReadAheadFile
+from sparklog.store.threads import Threads
 
 _EXTRAS = {"s3": "s3", "gs": "gcs", "abfs": "azure"}
 
@@ -150,7 +151,10 @@ class FsspecStore(Store):
                 "skip_instance_cache": True,
                 "use_listings_cache": False,
             }
-            return kind(**options)
+            client = kind(**options)
+        if client.async_impl:
+            client.loop.call_soon_threadsafe(client.loop.set_default_executor, Threads())
+        return client
 
     def _find_folder(self) -> str:
         """Return the root as the client writes it: container/folder, without the account that the URL may name."""

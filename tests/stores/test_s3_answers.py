@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sparklog.store import s3
+from sparklog.store import read_ahead, s3
 from sparklog.store.s3 import S3Store
 from tests.stores import s3_answers
 from tests.stores.s3_answers import OPERATIONS, Operation
@@ -78,3 +78,28 @@ def test_parts_are_sent_during_interpreter_shutdown(stub: StubS3) -> None:
     ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60)
     assert ended.stderr == ""
     assert S3Store("s3://bucket/at-exit", stub.options()).get("t-0/a.log") == b"0123456789" * 9
+
+
+AFTER_MAIN = """
+import concurrent.futures.thread, threading, time
+from sparklog.store import read_ahead, s3
+
+store = s3.S3Store("s3://bucket/after-main", {options!r})
+
+def work():
+    while not concurrent.futures.thread._shutdown:  # the library's pools take no calls from here on
+        time.sleep(0.01)
+    store.put("a", bytes(9 * read_ahead.WINDOW_BYTES))
+    file, step = store.open_input("a"), read_ahead.START_AFTER_BYTES
+    print(sum(file.read_at(at, step).size for at in range(0, 9 * read_ahead.WINDOW_BYTES, step)))
+
+threading.Thread(target=work).start()
+"""
+
+
+def test_a_thread_goes_on_after_the_main_thread_has_ended(stub: StubS3) -> None:
+    """The host is a name, as that of every S3, which the client looks up in threads."""
+    options = {**stub.options(), "endpoint_url": stub.endpoint.replace("127.0.0.1", "localhost")}
+    program = [sys.executable, "-c", AFTER_MAIN.format(options=options)]
+    ended = subprocess.run(program, check=False, capture_output=True, text=True, timeout=100)
+    assert (ended.stderr, ended.stdout) == ("", f"{9 * read_ahead.WINDOW_BYTES}\n")

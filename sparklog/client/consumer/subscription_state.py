@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparklog.errors import IllegalStateError, InvalidArgumentError, InvalidArgumentTypeError, NotAssignedError
 from sparklog.log.elapsed import Moment
 from sparklog.protocol.names import is_internal_topic, validate_topic_name
+from sparklog.store.threads import Threads
 from sparklog.types import OffsetAndMetadata, TopicPartition, as_python, number, whole
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def run_to_end(result: object, guard: OneThread) -> None:
     except RuntimeError:
         asyncio.run(result)
     else:
-        with ThreadPoolExecutor(1) as executor:
+        with Threads(1) as executor:
             executor.submit(guard.lent(partial(asyncio.run, result))).result()
 
 
