@@ -11,8 +11,14 @@ from __future__ import annotations
 
 import _thread
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue  # noqa: TID251 - without a timeout
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
 
 
 def start_thread(thread: threading.Thread) -> None:
@@ -38,6 +44,33 @@ def start_thread(thread: threading.Thread) -> None:
     if error is not None:
         raise error
     return None
+
+
+class Threads(ThreadPoolExecutor):
+    """A pool of threads that takes calls also after the main thread has ended: the library's refuses them from then on,
+    although the other threads of the program may go on for days."""
+
+    def submit(self, call: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
+        try:
+            return super().submit(call, *args, **kwargs)
+        except RuntimeError:
+            if threading.main_thread().is_alive():
+                raise
+            return _call_in_thread(partial(call, *args, **kwargs))
+
+
+def _call_in_thread(call: Callable[[], Result]) -> Future[Result]:
+    outcome: Future[Result] = Future()
+
+    def run() -> None:
+        if outcome.set_running_or_notify_cancel():
+            try:
+                outcome.set_result(call())
+            except BaseException as error:
+                outcome.set_exception(error)
+
+    start_thread(threading.Thread(target=run, daemon=True))
+    return outcome
 
 
 class Wakeup:

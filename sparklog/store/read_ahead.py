@@ -26,7 +26,8 @@ import pyarrow as pa
 from sparklog.errors import StorageError
 from sparklog.store.base import check_range
 from sparklog.store.process_local import ProcessLock
-from sparklog.store.threads import Threads, submit
+from sparklog.store.threads import submit
+from sparklog.threads import Threads
 
 WINDOW_BYTES = 4 * 1024 * 1024
 """bytes of one request in a scan: about 50 ms of one connection's bandwidth, against a latency of about 30 ms."""

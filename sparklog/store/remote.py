@@ -53,7 +53,7 @@ from sparklog.store.base import (
 )
 from sparklog.store.process_local import ProcessLocal, importing_client, no_fork
 from sparklog.store.read_ahead import ReadAheadFile
-from sparklog.store.threads import Threads
+from sparklog.threads import Threads
 
 _EXTRAS = {"s3": "s3", "gs": "gcs", "abfs": "azure"}
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sparklog.errors import IllegalStateError, InvalidArgumentError, InvalidArgumentTypeError, NotAssignedError
 from sparklog.log.elapsed import Moment
 from sparklog.protocol.names import is_internal_topic, validate_topic_name
-from sparklog.store.threads import Threads
+from sparklog.threads import Threads
 from sparklog.types import OffsetAndMetadata, TopicPartition, as_python, number, whole
 
 if TYPE_CHECKING:
