@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
-from msgspec.structs import astuple
+from msgspec.structs import asdict
 
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.errors import (
@@ -139,7 +139,7 @@ def decide_append(state: State, request: AppendRequest) -> Decision[AppendResult
         validate_application_id(request.application)
         newest = state.applications.get(request.application)
         if newest is not None and _is_repeated(request, newest):
-            return Decision([], AppendResult([Appended(*astuple(run)) for run in newest.ranges], duplicate=True))
+            return Decision([], AppendResult([Appended(**asdict(run)) for run in newest.ranges], duplicate=True))
         if request.is_repetition:  # the number was forgotten meanwhile, or the root restored from a copy without it
             raise InvalidRequestError(
                 f"version {request.application_version} of application {request.application} was in the log when this "
