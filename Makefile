@@ -18,7 +18,7 @@ ISOLATED = $(PY) -m tests.deployment.isolated $(PY)
 # That the lowest versions import and work is shown by a few modules for every floor of the package, among them one at
 # least for each library; what the package does with them is tested with the pinned versions.
 LOWEST := $(addprefix tests/unit/,config/test_effects.py format/test_plain_arrays.py format/test_typed_encodings.py \
-	format/test_golden.py protocol/test_placement.py protocol/test_partitioner.py records/test_avro_values.py \
+	format/test_golden.py protocol/test_placement.py protocol/test_partitioner.py schema/test_avro_values.py records/test_json_values.py \
 	delta/test_table_files.py store/test_remote.py store/test_open.py monitoring/test_exporter_samples.py \
 	spark/test_portable.py spark/test_functions.py) \
 	$(addprefix tests/cluster/,log/test_one_fold.py log/test_history_segments.py coordinator/test_record_reader.py \

@@ -37,6 +37,7 @@ FLOORS: Mapping[str, Floor] = {
     "jobs": Floor(99.0, 50.0),
     "kafka": Floor(72.0, 0.0),
     "records": Floor(99.0, 97.5),
+    "schema": Floor(99.0, 97.5),
     "spark": Floor(81.5, 74.5),
     "store": Floor(81.5, 61.5),
     "testing": Floor(93.8, 93.3),

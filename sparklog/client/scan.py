@@ -28,17 +28,17 @@ from sparklog.client.consumer.offsets_topic import ConsumerReader
 from sparklog.client.representation import Facts, Shown
 from sparklog.client.row_filter import RowFilter, parse_filter
 from sparklog.client.scan_rows import ROW_TYPES, RowReader, ScanRange
-from sparklog.config.record_schema import RecordSchema
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
 from sparklog.errors import InvalidConfigurationError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from sparklog.errors.suggestions import did_you_mean, suggest_arguments
-from sparklog.format.typed_columns import typed_fields
 from sparklog.log.past_offsets import find_past_ends, find_past_version
 from sparklog.protocol.history import history_of
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.protocol.schema_versions import find_record_schema
 from sparklog.protocol.state import State
+from sparklog.schema.languages.record_schema import RecordSchema
+from sparklog.schema.typed_columns import typed_fields
 from sparklog.types import whole
 
 Limit = str | datetime | Mapping[int, "int | str | datetime"]

@@ -18,17 +18,17 @@ import pyarrow as pa
 
 from sparklog.client.consumer.offsets_topic import ConsumerReader
 from sparklog.client.row_filter import RowFilter
-from sparklog.config.record_schema import RecordSchema
 from sparklog.format.column_bounds import Bounds, ColumnBounds
 from sparklog.format.parquet.delta_stats import decode_bounds
 from sparklog.format.schema import COLUMNS, HEADERS, HEADERS_TYPE, KEY, TIMESTAMP_TYPE, VALUE
-from sparklog.format.typed_columns import typed_fields
 from sparklog.log.records.batches import RowBuilder, join_small
 from sparklog.log.records.fetch import Selection, offset_and_time_bounds
 from sparklog.log.records.records import Records
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import State
-from sparklog.records.typed_records import record_reader
+from sparklog.schema.languages.record_schema import RecordSchema
+from sparklog.schema.typed_columns import typed_fields
+from sparklog.schema.values.typed_records import record_reader
 
 ROW_TYPES: Mapping[str, pa.DataType] = MappingProxyType(
     {

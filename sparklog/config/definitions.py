@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal, NamedTuple
 
-from sparklog.config.ddl import InvalidSchemaError
 from sparklog.config.properties import trim
-from sparklog.config.record_schema import parse_schema
 from sparklog.errors import InvalidConfigurationError
 from sparklog.errors.suggestions import nearest_name
+from sparklog.schema.languages.ddl import InvalidSchemaError
+from sparklog.schema.languages.record_schema import parse_schema
 from sparklog.types import number as as_number
 from sparklog.types import whole
 

@@ -17,7 +17,6 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from sparklog import limits
-from sparklog.config.ddl import SchemaField
 from sparklog.config.definitions import (
     DEFAULT_CONFIG,
     DYNAMIC_TOPIC_CONFIG,
@@ -31,7 +30,10 @@ from sparklog.config.definitions import (
     canonical_text,
     cluster_chain,
 )
-from sparklog.config.record_schema import (
+from sparklog.config.typed_configs import Setting, TypedConfigs
+from sparklog.errors import InvalidConfigurationError
+from sparklog.schema.languages.ddl import SchemaField
+from sparklog.schema.languages.record_schema import (
     FORMATS,
     JSON,
     UNTYPED,
@@ -40,8 +42,6 @@ from sparklog.config.record_schema import (
     find_clash,
     find_contradiction,
 )
-from sparklog.config.typed_configs import Setting, TypedConfigs
-from sparklog.errors import InvalidConfigurationError
 
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000

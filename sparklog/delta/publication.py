@@ -20,14 +20,14 @@ from urllib.parse import quote
 
 import msgspec
 
-from sparklog.config.ddl import SchemaField
 from sparklog.delta.actions import Add, Line, Metadata, Protocol, Remove, TableSnapshot, file_key
 from sparklog.delta.actions import Transaction as Txn
 from sparklog.delta.table_schema import PARTITION, schema_string
 from sparklog.format.parquet.delta_stats import complete_stats
-from sparklog.format.typed_columns import flat_columns
 from sparklog.protocol.file_names import NO_VERSION, begun_at, table_folder
 from sparklog.protocol.segments import Segment, offsets_in
+from sparklog.schema.languages.ddl import SchemaField
+from sparklog.schema.typed_columns import flat_columns
 
 ENGINE = "sparklog"
 """What names itself in the history of a table."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from sparklog.config.ddl import SchemaField
-from sparklog.format.typed_columns import delta_field, delta_fields
+from sparklog.schema.languages.ddl import SchemaField
+from sparklog.schema.typed_columns import delta_field, delta_fields
 
 PARTITION = "partition"
 """The partition column: the number of the topic's partition."""

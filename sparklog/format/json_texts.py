@@ -25,10 +25,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.config.ddl import SchemaField, SchemaType
 from sparklog.errors import InvalidRecordError
 from sparklog.format.plain_arrays import plain_array
-from sparklog.format.typed_columns import FLOAT32_MAX, arrow_type
+from sparklog.schema.languages.ddl import SchemaField, SchemaType
+from sparklog.schema.typed_columns import FLOAT32_MAX, arrow_type
 
 _LEAST_POSITIONAL, _MOST_POSITIONAL = 1e-3, 1e10
 """Between these Arrow writes the same digits as Python, without an exponent."""

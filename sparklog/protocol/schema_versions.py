@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sparklog.config.record_schema import RecordSchema
 from sparklog.config.topic_configs import DELTA, TopicConfig
 from sparklog.protocol.state import SchemaVersion, TopicState
+from sparklog.schema.languages.record_schema import RecordSchema
 
 SCHEMA_CONFIGS = ("key.schema", "value.schema")
 """The configs of a topic that hold a schema."""

@@ -17,10 +17,10 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.config.ddl import SchemaField
 from sparklog.errors import InvalidRecordError
 from sparklog.format.json_texts import encode_objects
-from sparklog.records.typed_values import value_reader
+from sparklog.schema.languages.ddl import SchemaField
+from sparklog.schema.values.typed_values import value_reader
 
 CHECKED_BYTES = 16 * 1024
 """Size in bytes above which a value is read again before it is written: only a larger one can be too large, or have

@@ -20,7 +20,7 @@ from sparklog.errors import (
 from sparklog.format.codecs import compressor
 from sparklog.limits import MAX_RECORD_BYTES
 from sparklog.records.topic_rules import LOG_OVERHEAD_BYTES, TopicRules
-from sparklog.records.typed_records import record_reader
+from sparklog.schema.values.typed_records import record_reader
 from sparklog.types import whole
 
 Headers = Sequence[tuple[str, "bytes | None"]]

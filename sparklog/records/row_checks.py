@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.config.record_schema import RecordSchema
 from sparklog.format.plain_arrays import plain_array
 from sparklog.format.schema import HEADERS, KEY, TIMESTAMP, VALUE
 from sparklog.records.record_checks import (
@@ -22,7 +21,8 @@ from sparklog.records.record_checks import (
     topic_limit_error,
 )
 from sparklog.records.topic_rules import TopicRules
-from sparklog.records.typed_records import record_reader
+from sparklog.schema.languages.record_schema import RecordSchema
+from sparklog.schema.values.typed_records import record_reader
 
 
 def check_rows(rows: pa.RecordBatch, rules: TopicRules, now_ms: int, stamped: bool = True) -> None:

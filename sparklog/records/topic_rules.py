@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sparklog.config.record_schema import PartSchema, RecordSchema
 from sparklog.config.topic_configs import TopicConfig
+from sparklog.schema.languages.record_schema import PartSchema, RecordSchema
 
 if TYPE_CHECKING:
     from typing_extensions import Self

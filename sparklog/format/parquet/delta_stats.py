@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.format.column_bounds import ALL_NULL, ColumnBounds
-from sparklog.format.typed_columns import FLOAT32_MAX
 from sparklog.limits import STATED_COLUMNS
+from sparklog.schema.typed_columns import FLOAT32_MAX
 
 MAX_TEXT = 32
 """Characters up to which a text is kept as a bound, as by Delta; a longer one is cut."""

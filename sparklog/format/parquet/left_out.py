@@ -17,11 +17,11 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.config.ddl import UNFIT, VALUE_KEPT, SchemaField, format_ddl, parse_ddl, value_column
 from sparklog.errors import InvalidRecordError
 from sparklog.format.checksum import combine, crc32c
 from sparklog.format.index import ValueSum
 from sparklog.format.json_texts import encode_objects
+from sparklog.schema.languages.ddl import UNFIT, VALUE_KEPT, SchemaField, format_ddl, parse_ddl, value_column
 
 FIELDS_NAME = "sparklog.value.fields"
 """The name in the footer under which the fields stand, in DDL."""

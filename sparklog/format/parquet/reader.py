@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sparklog.config.ddl import VALUE_KEPT, SchemaField, parse_ddl, value_columns
 from sparklog.errors import InvalidRequestError
 from sparklog.format import schema
 from sparklog.format.column_bounds import Bounds
@@ -39,7 +38,8 @@ from sparklog.format.parquet.pages import (
 )
 from sparklog.format.parquet.typed_reader import TypedReader
 from sparklog.format.segment_reader import SegmentReader, select_regions
-from sparklog.format.typed_columns import typed_fields
+from sparklog.schema.languages.ddl import VALUE_KEPT, SchemaField, parse_ddl, value_columns
+from sparklog.schema.typed_columns import typed_fields
 
 Result = TypeVar("Result")
 

@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sparklog.config.ddl import VALUE_KEPT, SchemaField, format_ddl
 from sparklog.errors import InvalidRequestError, RecordListTooLargeError
 from sparklog.format import codecs, schema
 from sparklog.format.checksum import combine, crc32c
@@ -45,6 +44,7 @@ from sparklog.format.parquet.pages import DELTA_BINARY_PACKED, MAGIC
 from sparklog.format.parquet.typed_encodings import choose_encodings
 from sparklog.format.segment_writer import Sink, check_batch
 from sparklog.limits import MAX_BATCH_BYTES, MAX_ROW_GROUPS_PER_FILE
+from sparklog.schema.languages.ddl import VALUE_KEPT, SchemaField, format_ddl
 from sparklog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
 _PARQUET_CODECS = {codecs.NONE: "NONE", codecs.LZ4: "LZ4"}

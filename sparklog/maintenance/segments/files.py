@@ -22,8 +22,6 @@ import pyarrow.compute as pc
 
 from sparklog import limits
 from sparklog.clock import Clock, SystemClock
-from sparklog.config.ddl import KEY_UNFIT, UNFIT
-from sparklog.config.record_schema import UNTYPED, RecordSchema
 from sparklog.errors import RecordListTooLargeError, SparklogError
 from sparklog.format import schema
 from sparklog.format.index import NO_PRODUCER, BatchEntry, BatchProducer, Index, decode_index
@@ -31,14 +29,16 @@ from sparklog.format.open_segment import open_segment
 from sparklog.format.parquet.file_schema import decoded_length
 from sparklog.format.segment_reader import SegmentReader
 from sparklog.format.segment_writer import SegmentWriter, Sink
-from sparklog.format.typed_columns import bytes_per_record, typed_fields
 from sparklog.log.records.index_checks import check_run
 from sparklog.log.records.read_order import REPLICA_FAILED, Result, read_any
 from sparklog.log.records.replicated_file import ReplicatedFile, delete_copy
 from sparklog.protocol.commits import Run
 from sparklog.protocol.segments import Segment
-from sparklog.records.typed_records import TypedRecordReader, record_reader
 from sparklog.retry import retry_read
+from sparklog.schema.languages.ddl import KEY_UNFIT, UNFIT
+from sparklog.schema.languages.record_schema import UNTYPED, RecordSchema
+from sparklog.schema.typed_columns import bytes_per_record, typed_fields
+from sparklog.schema.values.typed_records import TypedRecordReader, record_reader
 from sparklog.store.base import InputFile, Store
 
 if TYPE_CHECKING:

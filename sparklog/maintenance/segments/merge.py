@@ -22,7 +22,6 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.config.record_schema import RecordSchema
 from sparklog.errors import DataLossError
 from sparklog.format import codecs, schema
 from sparklog.format.index import BatchEntry, BatchProducer
@@ -39,6 +38,7 @@ from sparklog.maintenance.segments.files import (
 from sparklog.protocol.commits import LiveSegment
 from sparklog.protocol.plan.compaction import NO_HORIZON
 from sparklog.protocol.segments import NO_APPEND_TIME, Segment
+from sparklog.schema.languages.record_schema import RecordSchema
 
 
 class Target(NamedTuple):

@@ -8,9 +8,7 @@ import msgspec
 
 from sparklog import limits
 from sparklog.config.cluster_configs import ClusterConfig, check_cluster_together, validate_cluster_configs
-from sparklog.config.ddl import find_breaking_change
 from sparklog.config.effects import check_misleading, misleading
-from sparklog.config.record_schema import find_part_misreading
 from sparklog.config.topic_configs import TopicConfig, canonical_topic_configs, validate_topic_configs
 from sparklog.errors import (
     InvalidConfigurationError,
@@ -33,6 +31,8 @@ from sparklog.protocol.names import (
 from sparklog.protocol.plan.placement import available_brokers, first_places, places_after, spread
 from sparklog.protocol.schema_versions import add_versions
 from sparklog.protocol.state import State, TopicState
+from sparklog.schema.languages.ddl import find_breaking_change
+from sparklog.schema.languages.record_schema import find_part_misreading
 
 
 class NewTopic(msgspec.Struct, frozen=True, kw_only=True):

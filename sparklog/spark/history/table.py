@@ -20,7 +20,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from sparklog.config.record_schema import RecordSchema
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator, shared_cluster
 from sparklog.errors import InvalidOptionError
@@ -28,6 +27,7 @@ from sparklog.errors.suggestions import suggest_arguments
 from sparklog.log.past_offsets import find_past_ends, find_past_version
 from sparklog.protocol.schema_versions import find_record_schema
 from sparklog.protocol.state import State
+from sparklog.schema.languages.record_schema import RecordSchema
 from sparklog.spark.api import milliseconds, path_of, prefixed
 from sparklog.spark.history.file_index import scan_files
 from sparklog.spark.history.files import PartitionCut, TopicHistory, find_history

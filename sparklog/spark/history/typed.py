@@ -1,6 +1,6 @@
 """The typed columns of a topic's table in Spark: their types, and those of records that are not history yet.
 
-Rules: records are read as by the roll (``records.typed_records``), so one has the same columns before and after it.
+Rules: records are read as by the roll (``schema.values.typed_records``): the same columns before and after it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from sparklog.config.record_schema import RecordSchema
-from sparklog.format.typed_columns import delta_fields
-from sparklog.records.typed_records import record_reader
+from sparklog.schema.languages.record_schema import RecordSchema
+from sparklog.schema.typed_columns import delta_fields
+from sparklog.schema.values.typed_records import record_reader
 from sparklog.spark.source.reader import SparklogReader
 
 

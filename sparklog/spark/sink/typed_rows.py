@@ -40,13 +40,13 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from sparklog.config.ddl import SchemaField, SchemaType, format_ddl, value_column, value_columns
-from sparklog.config.record_schema import JSON
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.errors import InvalidRecordError
 from sparklog.errors.suggestions import did_you_mean
 from sparklog.format.schema import VALUE
 from sparklog.records.json_values import JsonWriter
+from sparklog.schema.languages.ddl import SchemaField, SchemaType, format_ddl, value_column, value_columns
+from sparklog.schema.languages.record_schema import JSON
 from sparklog.spark.sink.conversion import WRITTEN
 
 MAX_ROW_BYTES = 64 * 1024 * 1024

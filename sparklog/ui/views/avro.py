@@ -3,7 +3,7 @@
     part = AvroPart("value", PartSchema("avro", (schema,)), clock.monotonic)
     part.text(b"\\x02\\x02x", 3, 600, 2)      # '{\\n  "a": 1,\\n  "b": "x"\\n}'
 
-A value is read as ``records.avro_values`` reads it: by any version of the topic's schema, with a prefix or without.
+A value is read as ``schema.values.avro_values`` does: by any version of the topic's schema, with a prefix or without.
 
 Rules: pure but for the time. Values and schemas are hostile: a text ends at its number of
 characters, since one byte of a value may stand for a field with a long name. Not for: what is shown of a value that
@@ -22,9 +22,9 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from sparklog.config.ddl import SchemaType
-from sparklog.config.record_schema import AVRO, PartSchema
-from sparklog.records.avro_values import AvroReader
+from sparklog.schema.languages.ddl import SchemaType
+from sparklog.schema.languages.record_schema import AVRO, PartSchema
+from sparklog.schema.values.avro_values import AvroReader
 from sparklog.ui.views.record_filter import NO_DOCUMENT
 from sparklog.ui.views.text import size
 

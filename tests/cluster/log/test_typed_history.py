@@ -23,7 +23,6 @@ import sparklog
 from sparklog import limits
 from sparklog.client.admin.client import AdminClient
 from sparklog.client.producer.producer import Producer
-from sparklog.config.ddl import parse_ddl
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.errors import InvalidConfigurationError, InvalidRecordError
 from sparklog.format.parquet import writer as parquet_writer
@@ -36,7 +35,8 @@ from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.roll import roll
 from sparklog.maintenance.tables import Tables
 from sparklog.protocol.decide.topics import alter_configs
-from sparklog.records.typed_values import ValueReader
+from sparklog.schema.languages.ddl import parse_ddl
+from sparklog.schema.values.typed_values import ValueReader
 from tests.cluster.log.typed_orders import TYPED, close_and_roll, create_orders, published_table
 from tests.cluster.maintenance.logs import Written, append, live, records
 

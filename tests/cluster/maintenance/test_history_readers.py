@@ -21,7 +21,7 @@ import sparklog
 from sparklog.delta.publication import plan_publication
 from sparklog.maintenance import tables
 from sparklog.protocol.history import history_of
-from sparklog.records.typed_values import ValueReader
+from sparklog.schema.values.typed_values import ValueReader
 from tests.cluster.maintenance.histories import (
     COLUMNS,
     ENDS,

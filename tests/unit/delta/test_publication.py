@@ -8,7 +8,6 @@ from collections.abc import Iterable
 import msgspec
 import pytest
 
-from sparklog.config.record_schema import PartSchema, RecordSchema
 from sparklog.delta import actions
 from sparklog.delta.actions import Add, Line, Metadata, Protocol, Remove, TableSnapshot, Transaction
 from sparklog.delta.publication import (
@@ -22,6 +21,7 @@ from sparklog.delta.publication import (
 )
 from sparklog.format.parquet.delta_stats import encode_stats
 from sparklog.protocol.segments import NO_APPEND_TIME, Segment
+from sparklog.schema.languages.record_schema import PartSchema, RecordSchema
 
 CLUSTER, TOPIC = "cluster", "orders"
 

@@ -16,7 +16,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sparklog.config.ddl import VALUE_KEPT, SchemaField, SchemaType, find_breaking_change, parse_ddl
 from sparklog.errors import CorruptIndexError, CorruptRecordError, UnsupportedVersionError
 from sparklog.format import codecs, schema
 from sparklog.format.checksum import crc32c
@@ -25,9 +24,10 @@ from sparklog.format.index_rebuild import rebuild_index, vouches_for, with_lengt
 from sparklog.format.json_texts import encode_objects
 from sparklog.format.parquet.rebuild import rebuild_history_index
 from sparklog.format.parquet.writer import ParquetSegmentWriter
-from sparklog.format.typed_columns import arrow_type, typed_fields
 from sparklog.records.json_values import JsonWriter
-from sparklog.records.typed_values import ValueReader
+from sparklog.schema.languages.ddl import VALUE_KEPT, SchemaField, SchemaType, find_breaking_change, parse_ddl
+from sparklog.schema.typed_columns import arrow_type, typed_fields
+from sparklog.schema.values.typed_values import ValueReader
 from tests.sample import chosen, examples
 from tests.unit.format.parquet_files import StoredFile, records_of
 from tests.unit.format.test_typed_pages import DDL, rows

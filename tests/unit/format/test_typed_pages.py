@@ -16,8 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog import limits
-from sparklog.config.ddl import SchemaField, parse_ddl
-from sparklog.config.record_schema import PartSchema, RecordSchema
 from sparklog.errors import CorruptRecordError
 from sparklog.format import codecs
 from sparklog.format.checksum import crc32c
@@ -27,12 +25,14 @@ from sparklog.format.parquet import typed_reader
 from sparklog.format.parquet.delta_stats import decode_bounds
 from sparklog.format.parquet.pages import read_footer
 from sparklog.format.parquet.writer import ParquetSegmentWriter
-from sparklog.format.typed_columns import typed_fields
-from sparklog.records.typed_records import record_reader
-from sparklog.records.typed_values import ValueReader
+from sparklog.schema.languages.ddl import SchemaField, parse_ddl
+from sparklog.schema.languages.record_schema import PartSchema, RecordSchema
+from sparklog.schema.typed_columns import typed_fields
+from sparklog.schema.values.typed_records import record_reader
+from sparklog.schema.values.typed_values import ValueReader
 from tests.sample import examples
 from tests.unit.format.parquet_files import StoredFile, records_of
-from tests.unit.records.test_avro_values import encode
+from tests.unit.schema.test_avro_values import encode
 
 DDL = (
     "text string, truth boolean, tiny tinyint, small smallint, number int, big bigint, real float, double double, "

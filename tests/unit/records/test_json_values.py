@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.config.ddl import UNFIT, SchemaField, SchemaType, parse_ddl
 from sparklog.errors import InvalidRecordError
-from sparklog.format.typed_columns import arrow_type
 from sparklog.records.json_values import JsonWriter
-from sparklog.records.typed_values import ValueReader, value_reader
+from sparklog.schema.languages.ddl import UNFIT, SchemaField, SchemaType, parse_ddl
+from sparklog.schema.typed_columns import arrow_type
+from sparklog.schema.values.typed_values import ValueReader, value_reader
 
 TIMES = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999)).map(
     lambda time: time.replace(tzinfo=timezone.utc)

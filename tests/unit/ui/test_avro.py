@@ -14,8 +14,8 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.config.record_schema import PartSchema
-from sparklog.records.wire_format import SINGLE_OBJECT
+from sparklog.schema.languages.record_schema import PartSchema
+from sparklog.schema.values.wire_format import SINGLE_OBJECT
 from sparklog.ui.views import avro
 from sparklog.ui.views.avro import MAX_AVRO_BYTES, MAX_FILTERED_BYTES, PAGE_SECONDS, AvroPart
 from sparklog.ui.views.record_filter import parse_record_filter

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.config.ddl import UNFIT, parse_ddl
-from sparklog.config.record_schema import PartSchema, RecordSchema
 from sparklog.errors import InvalidRecordError, RecordListTooLargeError
 from sparklog.format.schema import record_schema
-from sparklog.format.typed_columns import typed_fields
-from sparklog.records import decoded_values, typed_values
 from sparklog.records.record_checks import check_schema
 from sparklog.records.row_checks import check_rows
 from sparklog.records.topic_rules import TopicRules
-from sparklog.records.typed_values import ValueReader, value_reader
+from sparklog.schema.languages.ddl import UNFIT, parse_ddl
+from sparklog.schema.languages.record_schema import PartSchema, RecordSchema
+from sparklog.schema.typed_columns import typed_fields
+from sparklog.schema.values import decoded_values, typed_values
+from sparklog.schema.values.typed_values import ValueReader, value_reader
 
 DDL = "text string, whole int, large bigint, number double, day date, time timestamp, sure boolean, money decimal(6,2)"
 NESTED = "nested array<struct<money: decimal(6,2), time: timestamp>>"

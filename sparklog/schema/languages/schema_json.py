@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any, NoReturn
 
-from sparklog.config.ddl import InvalidSchemaError
+from sparklog.schema.languages.ddl import InvalidSchemaError
 
 MAX_SCHEMA_CHARACTERS = 100_000
 """Length of a schema's text: it is in every commit that changes it, and in the state."""

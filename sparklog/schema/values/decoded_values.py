@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from sparklog.clock import give_way
-from sparklog.config.ddl import UNFIT, SchemaField, SchemaType
 from sparklog.errors import RecordListTooLargeError
-from sparklog.format.typed_columns import arrow_type, width
+from sparklog.schema.languages.ddl import UNFIT, SchemaField, SchemaType
+from sparklog.schema.typed_columns import arrow_type, width
 
 INEXACT = (pa.ArrowException, ValueError, ArithmeticError, TypeError)
 """What making an array of values raises if Arrow cannot hold one of them."""

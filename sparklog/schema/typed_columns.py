@@ -8,7 +8,7 @@
     struct<…>       struct                   struct
 
 After those of values stands ``_unfit``: whether a record's value does not fit its schema; then its typed columns are
-null. After those of keys stands ``_key_unfit`` (``config.record_schema``). All are nullable, also required ones.
+null. After those of keys stands ``_key_unfit`` (``languages.record_schema``). All are nullable, also required ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from sparklog.config.ddl import SchemaField, SchemaType
+from sparklog.schema.languages.ddl import SchemaField, SchemaType
 
 FLOAT32_MAX = 3.4028234663852886e38
 """The largest number of the type float."""

@@ -4,7 +4,7 @@ The types are those that JSON can state: string, boolean, tinyint, smallint, int
 date, timestamp, binary (as Base64), array<...>, map<string, ...> and struct<...>, with Spark's other names for them.
 
 Rules: the standard library only. Names of columns are words of letters, digits and ``_``: other characters are refused
-by Delta tables without column mapping. Not for: reading values (``records.typed_values``).
+by Delta tables without column mapping. Not for: reading values (``schema.values.typed_values``).
 """
 
 from __future__ import annotations

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.config.record_schema import PartSchema, RecordSchema
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.errors import InvalidRecordError, RecordListTooLargeError
 from sparklog.format.schema import record_schema
-from sparklog.format.typed_columns import typed_fields
 from sparklog.records.record_checks import check_schema
 from sparklog.records.row_checks import check_rows
 from sparklog.records.topic_rules import TopicRules
-from sparklog.records.typed_records import TypedRecordReader, record_reader
+from sparklog.schema.languages.record_schema import PartSchema, RecordSchema
+from sparklog.schema.typed_columns import typed_fields
+from sparklog.schema.values.typed_records import TypedRecordReader, record_reader
 
 AVRO = json.dumps({"type": "record", "name": "K", "fields": [{"name": "id", "type": "int"}]})
 JSON, TEXT = PartSchema("json", ("a int",)), PartSchema("string")

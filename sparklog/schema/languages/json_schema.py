@@ -14,7 +14,7 @@
 Rules: the standard library only. What cannot be a column is refused with its path: other unions, allOf, tuples, values
 of any type, references to other documents, and types that contain themselves. Keywords that restrict values (minimum,
 pattern, enum, additionalProperties beside properties, …) are kept and not checked. A property is required if it is in
-``required`` and cannot be null. Not for: reading values (``records.typed_values``).
+``required`` and cannot be null. Not for: reading values (``schema.values.typed_values``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from sparklog.config.ddl import (
+from sparklog.schema.languages.ddl import (
     MAX_DEPTH,
     MAX_FIELDS,
     InvalidSchemaError,

@@ -30,9 +30,9 @@ import pyarrow as pa
 from msgspec import Meta
 from msgspec.structs import astuple
 
-from sparklog.config.ddl import UNFIT, SchemaField, SchemaType
-from sparklog.format.typed_columns import FLOAT32_MAX, arrow_type, bytes_per_record
-from sparklog.records.decoded_values import (
+from sparklog.schema.languages.ddl import UNFIT, SchemaField, SchemaType
+from sparklog.schema.typed_columns import FLOAT32_MAX, arrow_type, bytes_per_record
+from sparklog.schema.values.decoded_values import (
     INEXACT,
     MAX_ELEMENT_BYTES,
     MAX_VALUE_BYTES,
@@ -45,7 +45,7 @@ from sparklog.records.decoded_values import (
     plain_elements,
     too_large,
 )
-from sparklog.records.times import parse_time
+from sparklog.schema.values.times import parse_time
 
 _PYTHON: dict[str, Any] = {
     "string": str,

@@ -11,7 +11,7 @@ fastavro decodes. What it is given is no more than an encoding: columns of logic
 here. A value is refused before it is decoded if its lists could take more than ``MAX_OBJECT_BYTES`` as Python objects,
 by the least that their elements take in the encoding.
 
-Rules: pure; values are untrusted. Not for: schemas (``config.avro_schema``), and JSON (``typed_values``).
+Rules: pure; values are untrusted. Not for: schemas (``schema.languages.avro_schema``), and JSON (``typed_values``).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from sparklog.config.avro_schema import ABSENT, AvroField, AvroType
-from sparklog.config.ddl import UNFIT, SchemaField, find_breaking_change
-from sparklog.config.record_schema import parse_schema
-from sparklog.config.schema_json import parse_json
-from sparklog.format.typed_columns import arrow_type, bytes_per_record
-from sparklog.records.decoded_values import (
+from sparklog.schema.languages.avro_schema import ABSENT, AvroField, AvroType
+from sparklog.schema.languages.ddl import UNFIT, SchemaField, find_breaking_change
+from sparklog.schema.languages.record_schema import parse_schema
+from sparklog.schema.languages.schema_json import parse_json
+from sparklog.schema.typed_columns import arrow_type, bytes_per_record
+from sparklog.schema.values.decoded_values import (
     INEXACT,
     MAX_ELEMENT_BYTES,
     MAX_VALUE_BYTES,
@@ -44,7 +44,7 @@ from sparklog.records.decoded_values import (
     plain_elements,
     too_large,
 )
-from sparklog.records.wire_format import FINGERPRINT_END, fingerprint_of, has_likely_id, is_framed, unframe
+from sparklog.schema.values.wire_format import FINGERPRINT_END, fingerprint_of, has_likely_id, is_framed, unframe
 
 MAX_OBJECT_BYTES = 256 * 1024 * 1024
 """Size in bytes that decoded values can have as Python objects at a time."""

@@ -20,7 +20,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from sparklog.config.ddl import (
+from sparklog.errors.suggestions import did_you_mean
+from sparklog.schema.languages.ddl import (
     DECIMAL_RANGE,
     MAX_DEPTH,
     MAX_FIELDS,
@@ -31,7 +32,6 @@ from sparklog.config.ddl import (
     check_names,
     refuse_part,
 )
-from sparklog.errors.suggestions import did_you_mean
 
 PRIMITIVES = {
     "boolean": "boolean",

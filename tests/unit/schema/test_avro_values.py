@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.config.ddl import UNFIT
-from sparklog.config.record_schema import parse_schema
 from sparklog.errors import RecordListTooLargeError
-from sparklog.format.typed_columns import typed_fields
-from sparklog.records import avro_values, decoded_values
-from sparklog.records.avro_values import AvroReader
+from sparklog.schema.languages.ddl import UNFIT
+from sparklog.schema.languages.record_schema import parse_schema
+from sparklog.schema.typed_columns import typed_fields
+from sparklog.schema.values import avro_values, decoded_values
+from sparklog.schema.values.avro_values import AvroReader
 
 Field = dict[str, Any]
 

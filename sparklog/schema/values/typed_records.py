@@ -6,7 +6,7 @@
 The one entry for all who need them: the roll, the tail of ``sparklog.table``, and the validation of new records.
 
 Rules: pure; keys and values are untrusted. Not for: the formats (``typed_values`` for JSON, ``avro_values``), and what
-a schema means (``config.record_schema``).
+a schema means (``schema.languages.record_schema``).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.config.ddl import UNFIT, VALUE_KEPT, SchemaField
-from sparklog.config.record_schema import AVRO, STRING, PartSchema, RecordSchema
-from sparklog.format.typed_columns import typed_fields
-from sparklog.records.avro_values import AvroReader
-from sparklog.records.decoded_values import field_name, too_large
-from sparklog.records.typed_values import value_reader
-from sparklog.records.wire_format import is_framed, unframe
+from sparklog.schema.languages.ddl import UNFIT, VALUE_KEPT, SchemaField
+from sparklog.schema.languages.record_schema import AVRO, STRING, PartSchema, RecordSchema
+from sparklog.schema.typed_columns import typed_fields
+from sparklog.schema.values.avro_values import AvroReader
+from sparklog.schema.values.decoded_values import field_name, too_large
+from sparklog.schema.values.typed_values import value_reader
+from sparklog.schema.values.wire_format import is_framed, unframe
 
 
 class Misfit(NamedTuple):

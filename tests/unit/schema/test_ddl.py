@@ -9,9 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.config.ddl import InvalidSchemaError, SchemaField, SchemaType, find_breaking_change, format_ddl, parse_ddl
 from sparklog.config.topic_configs import TopicConfig, validate_topic_configs
 from sparklog.errors import InvalidConfigurationError
+from sparklog.schema.languages.ddl import (
+    InvalidSchemaError,
+    SchemaField,
+    SchemaType,
+    find_breaking_change,
+    format_ddl,
+    parse_ddl,
+)
 
 NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True).map("f_".__add__)
 LEAVES = st.one_of(

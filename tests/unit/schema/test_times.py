@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.config.ddl import parse_ddl
-from sparklog.records.times import parse_time
-from sparklog.records.typed_values import ValueReader
+from sparklog.schema.languages.ddl import parse_ddl
+from sparklog.schema.values.times import parse_time
+from sparklog.schema.values.typed_values import ValueReader
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=timezone.utc)
 TEXTS = {

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.config import schema_json
-from sparklog.config.ddl import InvalidSchemaError, format_ddl
-from sparklog.config.record_schema import PartSchema, RecordSchema, find_part_misreading, parse_schema
 from sparklog.config.topic_configs import TopicConfig, validate_topic_configs
 from sparklog.errors import InvalidConfigurationError
+from sparklog.schema.languages import schema_json
+from sparklog.schema.languages.ddl import InvalidSchemaError, format_ddl
+from sparklog.schema.languages.record_schema import PartSchema, RecordSchema, find_part_misreading, parse_schema
 
 
 def ddl(schema: object) -> str:

@@ -8,7 +8,7 @@ with ``key_`` before their names, and ``_key_unfit``. A topic without a format f
 text of the format ``string`` is in ``value_string`` or ``key_string``. A field of the value with the name of another
 column, such as ``timestamp``, is in ``value_timestamp``.
 
-Rules: the standard library only; picklable. Not for: reading records (``records.typed_records``).
+Rules: the standard library only; picklable. Not for: reading records (``schema.values.typed_records``).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from sparklog.config.avro_schema import AvroType, find_misreading, is_avro, parse_avro
-from sparklog.config.ddl import (
+from sparklog.schema.languages.avro_schema import AvroType, find_misreading, is_avro, parse_avro
+from sparklog.schema.languages.ddl import (
     KEY_UNFIT,
     UNFIT,
     VALUE_KEPT,
@@ -30,8 +30,8 @@ from sparklog.config.ddl import (
     parse_ddl,
     value_columns,
 )
-from sparklog.config.json_schema import parse_json_schema
-from sparklog.config.schema_json import MAX_SCHEMA_CHARACTERS, format_json, is_json, parse_json
+from sparklog.schema.languages.json_schema import parse_json_schema
+from sparklog.schema.languages.schema_json import MAX_SCHEMA_CHARACTERS, format_json, is_json, parse_json
 
 UNTYPED, STRING, JSON, AVRO = "none", "string", "json", "avro"
 FORMATS = (UNTYPED, STRING, JSON, AVRO)
