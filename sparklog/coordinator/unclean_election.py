@@ -1,7 +1,9 @@
 """Finds an unclean leader: a replica that is not in sync, for partitions whose replicas in sync are all lost.
 
 The replica with most records is chosen, the first of the replica list among equals (Kafka takes the first, whatever it
-holds). Records that it lacks leave the log with its election; see ``protocol.decide.elections``.
+holds). Records that it lacks leave the log with its election; see ``protocol.decide.elections``. It does not lack those
+whose file was rolled or compacted while it was away, as long as the files from before are kept at it: their segment
+stays in the log, and ``sparklog fsck --repair`` writes it again from them.
 
 Rules: reads storages and decides nothing. A location that cannot be read is not taken for empty, which would lose
 records: that it is the right one is checked before and after its listing. A replica holds a segment if its ``.index``
@@ -11,7 +13,7 @@ has the run that the commit names, and its ``.log`` is as long as the ``.index``
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import groupby
 from typing import Any, cast
@@ -24,9 +26,11 @@ from sparklog.errors import (
     SparklogError,
     StorageUnavailableError,
 )
+from sparklog.log.commits.retired_files import RemovedFile, read_removed
 from sparklog.log.layout import CLUSTER_KEY, exists
 from sparklog.protocol.decide.elections import UncleanElection, allows_unclean_election, needs_unclean_election
 from sparklog.protocol.decide.segments import Replacement, removed
+from sparklog.protocol.file_names import topic_in
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
@@ -58,25 +62,28 @@ class UncleanSearch:
         self._progress = progress
         self._listed: dict[int, _ListedStore] = {}
         self._failed: set[int] = set()
+        self._retired: dict[str, list[RemovedFile]] = {}
 
     def find(self, topic: str, number: int) -> UncleanElection:
         """Return the election of the online replica that lacks fewest records.
 
-        Raises UnknownTopicOrPartitionError, EligibleLeadersNotAvailableError if none answers, StorageError.
+        Raises UnknownTopicOrPartitionError, EligibleLeadersNotAvailableError if none answers, StorageError,
+        CorruptMetadataError for a listing of retired files that cannot be read.
         """
         state = self._state
         partition = state.partition(topic, number)
         topic_id = state.topics[topic].topic_id
         segments = list(self._coordinator.segments(topic, state).partition(number))
-        best: tuple[int, int, list[Segment]] | None = None
+        best: tuple[tuple[int, int], int, list[Segment]] | None = None
         candidates = needs_unclean_election(state, topic, number)
         for broker in candidates:
             lacking = self._look_at(broker, segments)
             if lacking is None:
                 continue
-            records = sum(segment.records for segment in lacking)
-            if best is None or records < best[0]:
-                best = (records, broker, lacking)
+            lost = [segment for segment in lacking if not self._has_replaced(broker, topic, segment)]
+            rank = _records_of(lost), _records_of(lacking)
+            if best is None or rank < best[0]:
+                best = (rank, broker, lost)
         if best is None:
             raise EligibleLeadersNotAvailableError(
                 f"no replica of {topic}-{number} is online and answers; bring one of brokers "
@@ -84,10 +91,19 @@ class UncleanSearch:
                 topic=topic,
                 partition=number,
             )
-        _, broker, lacking = best
-        lost = _group_lacking(topic, topic_id, number, segments, lacking)
+        (lost_records, lacking_records), broker, lost = best
+        if lacking_records > lost_records:
+            logger.warning(
+                "broker %d has %d records of %s-%d only in files that were replaced while it was away: run "
+                "`sparklog fsck --repair`, which writes them again from these",
+                broker,
+                lacking_records - lost_records,
+                topic,
+                number,
+            )
+        changes = _group_lacking(topic, topic_id, number, segments, lost)
         end, others = partition.log_end_offset, [other for other in candidates if other != broker]
-        return UncleanElection(topic, topic_id, number, broker, end, state.version, lost, others)
+        return UncleanElection(topic, topic_id, number, broker, end, state.version, changes, others)
 
     def _look_at(self, broker: int, segments: Sequence[Segment]) -> list[Segment] | None:
         """Return the segments that a broker lacks; None if its location cannot be read: it may hold all records."""
@@ -106,6 +122,25 @@ class UncleanSearch:
             self._failed.add(broker)
             return None
         return lacking
+
+    def _has_replaced(self, broker: int, topic: str, segment: Segment) -> bool:
+        """Return whether a broker may have the records of a segment that it lacks, in the files of this topic that the
+        segment's commit replaced and nobody has deleted yet."""
+        return any(
+            file.broker == broker and topic_in(file.path) == topic and file.path in self._listed[broker].sizes
+            for listing, entry in self._state.removed_files.items()
+            if entry.version == segment.version
+            for file in self._read_retired(listing)
+        )
+
+    def _read_retired(self, listing: str) -> list[RemovedFile]:
+        if listing not in self._retired:
+            self._retired[listing] = list(read_removed(self._coordinator.store, listing))
+        return self._retired[listing]
+
+
+def _records_of(segments: Iterable[Segment]) -> int:
+    return sum(segment.records for segment in segments)
 
 
 class _ListedStore:

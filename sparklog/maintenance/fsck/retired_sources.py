@@ -23,7 +23,7 @@ from itertools import pairwise
 from typing import NamedTuple, cast
 
 from sparklog.coordinator import Coordinator
-from sparklog.errors import SparklogError
+from sparklog.errors import CorruptionError, SparklogError
 from sparklog.log.segments import TopicSegments
 from sparklog.maintenance.fsck.file_checks import FileCopy, LiveRun, check_copy
 from sparklog.maintenance.fsck.kinds import Repair
@@ -39,8 +39,8 @@ from sparklog.store.base import Store
 
 
 class Origin(NamedTuple):
-    """What a lost segment was made of: ``sources`` have its offsets, no more and no less, each with a sound copy at an
-    in-sync broker; or ``why_not``. ``has_none``: it was written by a producer, and replaced nothing.
+    """What a lost segment was made of: ``sources`` have its offsets, no more and no less, each with a sound copy at one
+    of the ``brokers``; or ``why_not``. ``has_none``: it was written by a producer, and replaced nothing.
     ``compacted_with``: the segments of the partition when a compaction removed records of this one; else empty."""
 
     topic: str
@@ -49,6 +49,7 @@ class Origin(NamedTuple):
     why_not: str = ""
     has_none: bool = False
     compacted_with: tuple[Segment, ...] = ()
+    brokers: tuple[int, ...] = ()
 
 
 class RetiredSources:
@@ -92,10 +93,15 @@ class RetiredSources:
                 why_not = describe_returning(
                     lost, compacted_with, now.partition(lost.partition), listed.partition(lost.partition)
                 )
+        brokers: dict[int, None] = {}
         for segment in before if not why_not else ():
-            why_not = why_not or self._describe_unsound(topic, segment)
+            try:
+                brokers[self._find_sound(topic, segment)] = None
+            except CorruptionError as error:
+                why_not = error.message
+                break
         sources = () if why_not else tuple(before)
-        return Origin(topic, lost, sources, why_not, has_none=not before, compacted_with=compacted_with)
+        return Origin(topic, lost, sources, why_not, not before, compacted_with, tuple(brokers))
 
     def _lists_before(self, version: int) -> Mapping[str, TopicSegments]:
         """Return the segments of all topics right before a commit; none if commits or checkpoints of that time are
@@ -111,17 +117,18 @@ class RetiredSources:
             self._past[version] = same if metadata.state.version == version - 1 else {}
         return self._past[version]
 
-    def _describe_unsound(self, topic: str, segment: Segment) -> str:
-        """Return why a segment cannot be read at any in-sync broker; empty if it can."""
+    def _find_sound(self, topic: str, segment: Segment) -> int:
+        """Return a broker at which a segment can be read, one in sync if there is one: of a file that is retired, any
+        copy is as good. Raises CorruptionError."""
         why_not = "no location can be read"
-        for broker in self._state.topics[topic].partitions[segment.partition].isr:
+        for broker in dict.fromkeys((*self._state.topics[topic].partitions[segment.partition].isr, *self._stores)):
             if broker in self._stores:
                 copy = FileCopy(segment.path, broker, (LiveRun(topic, segment),))
                 result = check_copy(self._stores[broker], copy, self._fast)
                 if result.is_sound:
-                    return ""
+                    return broker
                 why_not = result.findings[0].message
-        return f"the retired {segment.path} is not sound: {why_not}"
+        raise CorruptionError(f"the retired {segment.path} is not sound: {why_not}", path=segment.path)
 
 
 def describe_uncovered(lost: Segment, before: list[Segment]) -> str:
@@ -211,6 +218,10 @@ def _rewrite(coordinator: Coordinator, origin: Origin) -> str:
     if partition.leader < 0:
         return "no replica in sync is online"
     replicas = replicas_of(coordinator, partition)
+    replicas = replicas._replace(
+        stores={**replicas.stores, **{broker: coordinator.store_of(broker) for broker in origin.brokers}},
+        read=(*dict.fromkeys((*origin.brokers, *replicas.read)),),
+    )
     target = target_of(coordinator, state, topic, lost.partition)
     result = merge_segments(MergeTask(0, origin.sources, replicas, target, lost.closed))
     if result.missing:

@@ -29,6 +29,10 @@ from sparklog.store.open import open_store
 
 logger = logging.getLogger(__name__)
 
+FIRST_RENEWAL_SECONDS = 30.0
+"""seconds of reading after which a lease is renewed in any case, fewer than it is valid longer than it states: the plan
+may be old, and its clock another one. Later renewals go by this process's own time."""
+
 
 class RangeReader:
     """Reads one range. Not thread-safe; ``close`` it. ``stores`` are by broker id.
@@ -47,6 +51,7 @@ class RangeReader:
         self._planned = planned
         self._lease = lease
         self._clock = clock or SystemClock()
+        self._renew_at = self._clock.monotonic() + FIRST_RENEWAL_SECONDS
         self._options = options
         self._reader = RecordReader(self._open_cluster, self._clock, stores, planned.replicas)
 
@@ -93,14 +98,20 @@ class RangeReader:
 
     def _renew(self) -> None:
         """Renew the reader lease if it is due. Best effort: without it the read continues while the files exist."""
-        lease, now_ms = self._lease, self._clock.now_ms()
-        if lease is None or not lease.is_due(now_ms):
+        lease, now_ms, now = self._lease, self._clock.now_ms(), self._clock.monotonic()
+        if lease is None or not (now >= self._renew_at or lease.is_due(now_ms)):
             return
+        store = open_store(*self._options.address)
         try:
-            self._lease = lease.kept(open_store(*self._options.address), self._clock)
+            if now >= self._renew_at:  # the clock of the machine that made it may be hours ahead
+                self._lease = lease.renewed(store, self._clock)
+                self._renew_at = now + lease.ttl_ms / 2000
+            else:
+                self._lease = lease.kept(store, self._clock)
         except SparklogError as error:
             logger.warning("reader lease %s could not be renewed: %s", lease.key, error)
             self._lease = lease._replace(until_ms=now_ms + lease.ttl_ms)
+            self._renew_at = now + FIRST_RENEWAL_SECONDS
 
     def _skip_loss(self, error: SparklogError) -> int:
         """Return the offset after the lost records. Raises DataLossError unless losses are to be skipped."""

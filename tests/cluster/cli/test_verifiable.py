@@ -16,7 +16,7 @@ from sparklog.coordinator import Coordinator
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.testing.records import Record, append_records
 
-from .conftest import Result, Run
+from .conftest import SPARKLOG, Result, Run
 
 PRODUCE = ("verifiable-producer", "--topic", "t")
 CONSUME = ("verifiable-consumer", "--topic", "t", "--group-id", "g")
@@ -189,3 +189,18 @@ def test_usage_errors_are_reported(run: Run, filled: Coordinator, arguments: lis
     result = run(*arguments)
     assert (result.code, result.out) == (1, "")
     assert complaint in result.err
+
+
+def test_what_a_closed_pipe_did_not_take_is_not_committed(topic: Coordinator) -> None:
+    append_records(topic, "t", [Record(value=b"%d" % number) for number in range(5000)])
+    command = [*SPARKLOG, *CONSUME, "--enable-autocommit", "--verbose"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as consumer:
+        assert consumer.stdout is not None
+        assert consumer.stderr is not None
+        while "record_data" not in consumer.stdout.readline():
+            pass
+        consumer.stdout.close()  # all records do not fit into the pipe
+        errors = consumer.stderr.read()
+    assert (consumer.returncode, errors) == (0, "")
+    group = topic.refresh().groups.get("g")
+    assert group is None or [at.offset for at in group.offsets.values() if at.offset] == []

@@ -297,6 +297,20 @@ def test_a_long_task_renews_the_lease(tmp_path: Path) -> None:
     assert leases(tmp_path) == [(version, clock.now_ms() + 600_000)]
 
 
+def test_a_task_renews_a_lease_whose_age_its_own_clock_does_not_tell(tmp_path: Path) -> None:
+    """Its machine's clock is behind, and it began long after the plan: the lease seems to be new."""
+    twelve(tmp_path)
+    job = reader(tmp_path, subscribe="t", readerLeaseMs="600000")
+    part: Any = job.partitions()[0]
+    clock = ManualClock(part.lease.until_ms - 590_000)
+    reading = RangeReader(part.ranges[0], part.stores, job.options, part.lease, clock)
+    renewed = []
+    for _ in reading.records(["value"]):
+        renewed.append(leases(tmp_path)[0][1] - part.lease.until_ms)
+        clock.advance(20)
+    assert renewed == [0, 0, 50_000, 50_000]  # once, after 40 s, although 550 s seem to be left
+
+
 def test_a_task_that_cannot_renew_its_lease_continues(tmp_path: Path) -> None:
     twelve(tmp_path)
     job = reader(tmp_path, subscribe="t")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparklog.cli.arguments.client_properties import add_properties, client_arguments, java_assignors, read_properties
 from sparklog.cli.arguments.parser import CommandParser, UsageError, connect_client, require
+from sparklog.cli.arguments.process import OutputError, silence_output
 from sparklog.cli.commands.clients.throughput import EventLines, StopRequest
 from sparklog.errors import FencedInstanceIdError, SparklogError
 from sparklog.types import OffsetAndMetadata, TopicPartition
@@ -69,13 +70,18 @@ def run(options: argparse.Namespace) -> int:
     with StopRequest() as stop:
         consumer = Consumer(cluster=cluster, **arguments)
         reader = _Reader(options, consumer, events)
-        events.emit("startup_complete")
+        autocommit = options.enable_autocommit
         try:
+            events.emit("startup_complete")
             reader.read_all(stop)
             if stop:
                 events.emit("shutdown_requested")
+        except (BrokenPipeError, OutputError):  # what was not printed is not committed
+            autocommit = False
+            silence_output()
+            raise
         finally:
-            consumer.close(autocommit=options.enable_autocommit, timeout_ms=options.close_timeout)
+            consumer.close(autocommit=autocommit, timeout_ms=options.close_timeout)
             events.emit("shutdown_complete")
     return stop.exit_code
 
