@@ -147,7 +147,7 @@ def run_without_threads(patch: pytest.MonkeyPatch) -> None:
     """Make parallel requests take the time of one, and the commit that requests a checkpoint write it; nobody reads the
     log meanwhile."""
     patch.setattr(parallel, "ThreadPoolExecutor", SideBySide)
-    patch.setattr(files, "ThreadPoolExecutor", AtOnce)
+    patch.setattr(files, "Threads", AtOnce)
     patch.setattr(broker_probes, "Thread", NoThread)
     patch.setattr(background.BackgroundTask, "request", lambda self: self._work())
     patch.setattr(one_history, "keep_reading", lambda coordinator: nullcontext())

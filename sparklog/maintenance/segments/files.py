@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from functools import lru_cache, partial, reduce
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -40,6 +40,7 @@ from sparklog.schema.languages.record_schema import UNTYPED, RecordSchema
 from sparklog.schema.typed_columns import bytes_per_record, typed_fields
 from sparklog.schema.values.typed_records import TypedRecordReader, record_reader
 from sparklog.store.base import InputFile, Store
+from sparklog.threads import Threads
 
 if TYPE_CHECKING:
     from sparklog.format.parquet.writer import ParquetSegmentWriter
@@ -201,7 +202,7 @@ def fetch_ahead(sources: Sequence[Source], fetch: Callable[[Source], None] = Sou
     if not workers:
         yield from sources
         return
-    with ThreadPoolExecutor(workers) as pool:
+    with Threads(workers) as pool:
         fetching: deque[tuple[Source, Future[None]]] = deque()
         for source in sources:
             fetching.append((source, pool.submit(fetch, source)))
@@ -288,7 +289,7 @@ class SegmentOutput:
             if part.format != UNTYPED
         ]
         self._most_bytes = self._find_most_bytes()
-        self._thread = ThreadPoolExecutor(1, "sparklog-encode")
+        self._thread = Threads(1, "sparklog-encode")
         self._encoding: Future[None] | None = None
         self._is_last = False
 
