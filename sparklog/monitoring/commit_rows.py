@@ -287,9 +287,9 @@ def _maintain(
     size: int,
 ) -> None:
     removed = action.removed
-    place = (action.topic, action.partition)
+    topic_partition = (action.topic, action.partition)
     counts = (removed.segments, removed.size_bytes, segments, size)
-    rows["maintenance"].append((*stamp, context.writer, step, *place, *counts, None))
+    rows["maintenance"].append((*stamp, context.writer, step, *topic_partition, *counts, None))
 
 
 def _delete_records(rows: Rows, stamp: _Stamp, context: _Context, action: DeleteRecords) -> None:

@@ -82,7 +82,7 @@ class Timeline:
 class Index:
     """A history, indexed for the checks. Immutable once built.
 
-    ``writer`` of each value; ``places`` where each value was read; ``values`` read at each offset; ``highest`` offset
+    ``writer`` of each value; ``read_at`` where each value was read; ``values`` read at each offset; ``highest`` offset
     that was read; ``existing`` offsets that are known to hold a record, ascending. ``compacted`` are the partitions in
     which records with a later record of the same key may be gone.
     """
@@ -90,7 +90,7 @@ class Index:
     def __init__(self, history: History) -> None:
         self.history = history
         self.writer: dict[str, tuple[Operation, Write]] = {}
-        self.places: dict[str, dict[tuple[TopicPartition, int], Operation]] = defaultdict(dict)
+        self.read_at: dict[str, dict[tuple[TopicPartition, int], Operation]] = defaultdict(dict)
         self.values: dict[TopicPartition, dict[int, dict[str, Operation]]] = defaultdict(lambda: defaultdict(dict))
         self.finals: dict[TopicPartition, tuple[Operation, int, int]] = {}
         self.final_values: set[str] = set()
@@ -103,20 +103,20 @@ class Index:
         for operation in history.of(POLL, READ):
             self._take_reads(operation)
         self.compacted = {
-            read.place for operation in history.of(POLL, READ) for read in operation.reads if read.compacted
+            read.topic_partition for operation in history.of(POLL, READ) for read in operation.reads if read.compacted
         }
         self.last_of_key = self._last_of_key()
-        self.highest = {place: max(offsets) for place, offsets in self.values.items() if offsets}
+        self.highest = {partition: max(offsets) for partition, offsets in self.values.items() if offsets}
         self.existing = self._existing()
 
     def _take_reads(self, operation: Operation) -> None:
         for read in operation.reads:
-            values = self.values[read.place]
+            values = self.values[read.topic_partition]
             for offset, value in read.records:
                 values[offset].setdefault(value, operation)
-                self.places[value].setdefault((read.place, offset), operation)
+                self.read_at[value].setdefault((read.topic_partition, offset), operation)
             if operation.kind == READ and operation.final:
-                self.finals[read.place] = (operation, read.start, read.end)
+                self.finals[read.topic_partition] = (operation, read.start, read.end)
                 self.final_values.update(value for _, value in read.records)
 
     # -- offsets of groups
@@ -128,7 +128,7 @@ class Index:
         for operation in self.history.of(COMMIT_OFFSETS, RESET_OFFSETS, TRANSACTION):
             if operation.may_have_happened:
                 for position in operation.offsets:
-                    key = (position.group or operation.group, position.place)
+                    key = (position.group or operation.group, position.topic_partition)
                     found[key].append(CommittedOffset(position.offset, operation.asked, operation))
         return {key: Timeline(commits) for key, commits in found.items()}
 
@@ -148,7 +148,7 @@ class Index:
     def final_offsets(self) -> dict[GroupPartition, tuple[Operation, int]]:
         """The committed offsets of each group in the final reads."""
         return {
-            (position.group or operation.group, position.place): (operation, position.offset)
+            (position.group or operation.group, position.topic_partition): (operation, position.offset)
             for operation in self.history.of(COMMITTED)
             if operation.final and operation.outcome == OK
             for position in operation.offsets
@@ -158,51 +158,59 @@ class Index:
     def logged_offsets(self) -> dict[tuple[str, TopicPartition, int], Operation]:
         """The offsets that were ever in the commit log, each with the operation that read it there."""
         return {
-            (position.group or operation.group, position.place, position.offset): operation
+            (position.group or operation.group, position.topic_partition, position.offset): operation
             for operation in self.history.of(OFFSET_LOG)
             for position in operation.offsets
         }
 
     def _existing(self) -> dict[TopicPartition, list[int]]:
         known: dict[TopicPartition, set[int]] = defaultdict(set)
-        for place, offsets in self.values.items():
-            known[place].update(offsets)
+        for partition, offsets in self.values.items():
+            known[partition].update(offsets)
         for _, write in self.acknowledged:
-            if write.offset >= self.first_kept(write.place):
-                known[write.place].add(write.offset)
-        for place in self.compacted:  # of no other record is it certain
-            known[place].intersection_update(offset for (at, _), offset in self.last_of_key.items() if at == place)
-        return {place: sorted(offset for offset in offsets if offset >= 0) for place, offsets in known.items()}
+            if write.offset >= self.first_kept(write.topic_partition):
+                known[write.topic_partition].add(write.offset)
+        for partition in self.compacted:  # of no other record is it certain
+            known[partition].intersection_update(
+                offset for (at, _), offset in self.last_of_key.items() if at == partition
+            )
+        return {partition: sorted(offset for offset in offsets if offset >= 0) for partition, offsets in known.items()}
 
     def _last_of_key(self) -> dict[tuple[TopicPartition, str], int]:
         """Return the highest offset of each key that was acknowledged or read."""
         found: dict[tuple[TopicPartition, str], int] = {}
         for _, write in self.writer.values():
-            if write.place in self.compacted:
+            if write.topic_partition in self.compacted:
                 offsets = [
                     write.offset,
-                    *(at for place, at in self.places.get(write.value, ()) if place == write.place),
+                    *(at for partition, at in self.read_at.get(write.value, ()) if partition == write.topic_partition),
                 ]
-                key = (write.place, write.key)
+                key = (write.topic_partition, write.key)
                 found[key] = max(found.get(key, -1), *offsets)
         return found
 
     def is_superseded(self, write: Write) -> bool:
         """Return whether compaction may have removed a record, since a later one has its key."""
-        return write.place in self.compacted and self.offset_of(write) < self.last_of_key[write.place, write.key]
+        return (
+            write.topic_partition in self.compacted
+            and self.offset_of(write) < self.last_of_key[write.topic_partition, write.key]
+        )
 
-    def first_kept(self, place: TopicPartition) -> int:
+    def first_kept(self, partition: TopicPartition) -> int:
         """Return the log start offset at the end of the run; records below it were deleted."""
-        return self.finals[place][1] if place in self.finals else 0
+        return self.finals[partition][1] if partition in self.finals else 0
 
-    def between(self, place: TopicPartition, start: int, end: int) -> list[int]:
+    def between(self, partition: TopicPartition, start: int, end: int) -> list[int]:
         """Return the offsets in ``[start, end)`` that hold a record."""
-        offsets = self.existing.get(place, [])
-        lower = max(start, self.first_kept(place))
+        offsets = self.existing.get(partition, [])
+        lower = max(start, self.first_kept(partition))
         return offsets[bisect_left(offsets, lower) : bisect_left(offsets, end)]
 
     def offset_of(self, write: Write) -> int:
         """Return the offset of a write, or -1 if it is unknown."""
         if write.offset >= 0:
             return write.offset
-        return next((offset for place, offset in self.places.get(write.value, ()) if place == write.place), -1)
+        return next(
+            (offset for partition, offset in self.read_at.get(write.value, ()) if partition == write.topic_partition),
+            -1,
+        )

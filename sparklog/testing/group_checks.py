@@ -78,15 +78,15 @@ def first_polls(history: History) -> Iterator[tuple[Operation, TopicPartition, i
         reader = operation.reader
         if operation.kind == POLL:
             for read in operation.reads:
-                assign = fresh[reader].pop(read.place, None) if read.records else None
+                assign = fresh[reader].pop(read.topic_partition, None) if read.records else None
                 if assign is not None:
-                    yield assign, read.place, read.records[0][0]
+                    yield assign, read.topic_partition, read.records[0][0]
             continue
-        for place in (*operation.partitions, *(position.place for position in operation.positions)):
-            if operation.kind != ASSIGN or place not in owned[reader]:
-                fresh[reader].pop(place, None)
-            if operation.kind == ASSIGN and operation.reset == EARLIEST and place not in owned[reader]:
-                fresh[reader][place] = operation
+        for partition in (*operation.partitions, *(position.topic_partition for position in operation.positions)):
+            if operation.kind != ASSIGN or partition not in owned[reader]:
+                fresh[reader].pop(partition, None)
+            if operation.kind == ASSIGN and operation.reset == EARLIEST and partition not in owned[reader]:
+                fresh[reader][partition] = operation
         if operation.kind == REVOKE:
             owned[reader].difference_update(operation.partitions)
         elif operation.kind == ASSIGN:
@@ -99,36 +99,37 @@ def _polls_of_one(index: Index, operations: Iterable[Operation]) -> Iterator[Fin
         if operation.kind == POLL:
             yield from _poll(index, operation, progress)
             continue
-        begins = {position.place: position.offset for position in operation.positions}
+        begins = {position.topic_partition: position.offset for position in operation.positions}
         if operation.kind == ASSIGN:
-            for place in [place for place in progress if place not in operation.partitions]:
-                del progress[place]
-            begins = {place: begins.get(place, -1) for place in operation.partitions if place not in progress}
+            for partition in [partition for partition in progress if partition not in operation.partitions]:
+                del progress[partition]
+            begins = {
+                partition: begins.get(partition, -1) for partition in operation.partitions if partition not in progress
+            }
         if operation.kind == REVOKE:
-            for place in operation.partitions:
-                progress.pop(place, None)
-        progress.update({place: _Progress(offset, operation) for place, offset in begins.items()})
+            for partition in operation.partitions:
+                progress.pop(partition, None)
+        progress.update({partition: _Progress(offset, operation) for partition, offset in begins.items()})
         yield from _skipped_before(index, operation, begins)
 
 
 def _poll(index: Index, poll: Operation, progress: dict[TopicPartition, _Progress]) -> Iterator[Finding]:
     for read in poll.reads:
-        at = progress.get(read.place, _Progress(-1, poll))
+        at = progress.get(read.topic_partition, _Progress(-1, poll))
         for offset, _ in read.records:
             if at.next >= 0 and offset < at.next:
-                message = f"{poll.reader} got {read.place} offset {offset} when {at.next} was next"
+                message = f"{poll.reader} got {read.topic_partition} offset {offset} when {at.next} was next"
                 yield Finding(NON_MONOTONIC_POLL, message, (at.since, poll))
             elif at.next >= 0 and offset > at.next:
-                between = index.between(read.place, at.next, offset)
+                between = index.between(read.topic_partition, at.next, offset)
                 if between:
-                    message = (
-                        f"{poll.reader} got {read.place} offset {offset} when {at.next} was next: {_list(between)}"
-                    )
+                    got = f"{poll.reader} got {read.topic_partition} offset {offset}"
+                    message = f"{got} when {at.next} was next: {_list(between)}"
                     yield Finding(SKIPPED_POLL, f"{message} exist", (at.since, poll))
             elif at.next < 0 and at.since.kind == ASSIGN:
-                yield from _skipped_before(index, at.since, {read.place: offset}, poll)
+                yield from _skipped_before(index, at.since, {read.topic_partition: offset}, poll)
             at = _Progress(offset + 1, poll)
-        progress[read.place] = at
+        progress[read.topic_partition] = at
 
 
 def _skipped_before(
@@ -138,16 +139,16 @@ def _skipped_before(
     if assign.kind != ASSIGN or not assign.group or assign.reset != EARLIEST:
         return
     until = (poll or assign).completed
-    for place, begin in begins.items():
+    for partition, begin in begins.items():
         if begin <= 0:
             continue
-        commits = index.commits.get((assign.group, place))
+        commits = index.commits.get((assign.group, partition))
         top = commits.highest_before(until) if commits else None
         highest = top.offset if top else 0
-        between = index.between(place, highest, begin)
+        between = index.between(partition, highest, begin)
         if between:
             possible = f"{assign.group} can have committed {highest} at most"
-            message = f"{assign.reader} begins {place} at {begin}, and {possible}: {_list(between)} exist"
+            message = f"{assign.reader} begins {partition} at {begin}, and {possible}: {_list(between)} exist"
             yield Finding(SKIPPED_POLL, message, (assign, *([poll] if poll else ())))
 
 
@@ -180,14 +181,14 @@ def _reset_between(top: CommittedOffset, seen: CommittedOffset, resets: Iterable
 def _observations(history: History) -> dict[GroupPartition, list[CommittedOffset]]:
     """Return commits that took effect, first offsets of new owners, and offsets that were read."""
     found: dict[GroupPartition, list[CommittedOffset]] = defaultdict(list)
-    for assign, place, offset in first_polls(history):
-        found[assign.group, place].append(CommittedOffset(offset, assign.asked, assign))
+    for assign, partition, offset in first_polls(history):
+        found[assign.group, partition].append(CommittedOffset(offset, assign.asked, assign))
     for operation in history.of(COMMIT_OFFSETS, TRANSACTION, COMMITTED, ASSIGN):
         if operation.outcome != OK:
             continue
         owned = operation.kind == ASSIGN and operation.group and operation.reset == EARLIEST
         for position in operation.positions if owned else operation.offsets:
-            key = (position.group or operation.group, position.place)
+            key = (position.group or operation.group, position.topic_partition)
             found[key].append(CommittedOffset(position.offset, operation.asked, operation))
     return found
 
@@ -198,7 +199,7 @@ def _resets(history: History) -> dict[GroupPartition, list[Operation]]:
     for operation in history.of(RESET_OFFSETS, SEEK):
         if operation.outcome != FAIL:
             for position in (*operation.positions, *operation.offsets):
-                found[position.group or operation.group, position.place].append(operation)
+                found[position.group or operation.group, position.topic_partition].append(operation)
     return found
 
 
@@ -206,7 +207,7 @@ def _fallen_in_log(history: History, resets: dict[GroupPartition, list[Operation
     for operation in history.of(OFFSET_LOG):
         highest: dict[GroupPartition, int] = {}
         for position in operation.offsets:
-            key = (position.group or operation.group, position.place)
+            key = (position.group or operation.group, position.topic_partition)
             top = highest.get(key, 0)
             if position.offset < top and key not in resets:
                 message = f"in the commit log, {key[0]} has {position.offset} of {key[1]} after {top}"
@@ -227,7 +228,7 @@ def zombie_producers(index: Index) -> Iterator[Finding]:
         own = _instance_of(operation, instances.get(operation.transactional_id, []))
         if own is None or operation.outcome == FAIL:
             continue
-        visible = next((write.value for write in operation.writes if write.value in index.places), None)
+        visible = next((write.value for write in operation.writes if write.value in index.read_at), None)
         if operation.outcome != OK and visible is None:
             continue
         for newer in instances[operation.transactional_id]:
@@ -254,18 +255,18 @@ def zombie_members(index: Index) -> Iterator[Finding]:
     assigned: dict[GroupPartition, list[CommittedOffset]] = defaultdict(list)
     for assign in index.history.of(ASSIGN):
         if assign.group:
-            for place in assign.partitions:
-                assigned[assign.group, place].append(CommittedOffset(assign.generation, assign.completed, assign))
+            for partition in assign.partitions:
+                assigned[assign.group, partition].append(CommittedOffset(assign.generation, assign.completed, assign))
     newest = {key: Timeline(generations) for key, generations in assigned.items()}
     for operation in index.history.of(COMMIT_OFFSETS, TRANSACTION):
         if operation.outcome != OK or not operation.member or operation.generation < 0:
             continue
         for position in operation.offsets:
-            known = newest.get((position.group or operation.group, position.place))
+            known = newest.get((position.group or operation.group, position.topic_partition))
             top = known.highest_before(operation.asked) if known else None
             if top is None or top.offset <= operation.generation or top.operation.owner == operation.owner:
                 continue
-            message = f"{operation.member} of generation {operation.generation} committed {position.place}"
+            message = f"{operation.member} of generation {operation.generation} committed {position.topic_partition}"
             message = f"{message}, which {top.operation.member} owned in generation {top.offset}"
             yield Finding(ZOMBIE_WRITE, message, (top.operation, operation))
             break
@@ -282,14 +283,14 @@ class _Owned(NamedTuple):
 
 
 def two_owners(index: Index) -> Iterator[Finding]:
-    for (group, place, generation), intervals in _ownership(index.history).items():
+    for (group, partition, generation), intervals in _ownership(index.history).items():
         intervals.sort(key=lambda interval: interval[:3])
         for number, earlier in enumerate(intervals):
             for later in intervals[number + 1 :]:
                 if later.start >= earlier.end:
                     break
                 if later.owner != earlier.owner:
-                    message = f"{earlier.owner} and {later.owner} own {place} in generation {generation} of {group}"
+                    message = f"{earlier.owner} and {later.owner} own {partition} in generation {generation} of {group}"
                     yield Finding(TWO_OWNERS, message, (earlier.assign, later.assign))
 
 
@@ -307,11 +308,11 @@ def _ownership(history: History) -> dict[tuple[str, TopicPartition, int], list[_
             ends = dict.fromkeys(assign.partitions, inf)
             for later in operations[number + 1 :]:
                 if later.kind == ASSIGN:
-                    ends = {place: min(end, later.invoked) for place, end in ends.items()}
+                    ends = {partition: min(end, later.invoked) for partition, end in ends.items()}
                     break
-                for place in later.partitions:
-                    ends[place] = min(ends.get(place, inf), later.invoked)
-            for place in assign.partitions:
-                interval = _Owned(assign.completed, ends[place], assign.owner, assign)
-                owned[assign.group, place, assign.generation].append(interval)
+                for partition in later.partitions:
+                    ends[partition] = min(ends.get(partition, inf), later.invoked)
+            for partition in assign.partitions:
+                interval = _Owned(assign.completed, ends[partition], assign.owner, assign)
+                owned[assign.group, partition, assign.generation].append(interval)
     return owned

@@ -77,7 +77,7 @@ class Write(NamedTuple):
     key: str = ""
 
     @property
-    def place(self) -> TopicPartition:
+    def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
 
@@ -95,7 +95,7 @@ class Read(NamedTuple):
     compacted: bool = False
 
     @property
-    def place(self) -> TopicPartition:
+    def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
 
@@ -108,7 +108,7 @@ class Position(NamedTuple):
     group: str = ""
 
     @property
-    def place(self) -> TopicPartition:
+    def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
 

@@ -254,15 +254,15 @@ def _plan_reset(visit: Visit, admin: AdminClient, form: Form) -> Plan:
     planned = admin.plan_group_offsets(group, _specs(visit, form))
     before = visit.state.committed_offsets(group)
     effects = []
-    for place, target in sorted(planned.items()):
-        known = before.get(place)
+    for partition, target in sorted(planned.items()):
+        known = before.get(partition)
         if known is None:
-            effects.append(f"{place}: from no offset to {target.offset:,}.")
+            effects.append(f"{partition}: from no offset to {target.offset:,}.")
             continue
         moved = target.offset - known.offset
         what = f"{abs(moved):,} offsets are {'skipped' if moved > 0 else 'read again'}" if moved else "no change"
-        effects.append(f"{place}: from {known.offset:,} to {target.offset:,}: {what}.")
-    topics = sorted({place.topic for place in planned if place.topic in visit.state.topics})
+        effects.append(f"{partition}: from {known.offset:,} to {target.offset:,}: {what}.")
+    topics = sorted({partition.topic for partition in planned if partition.topic in visit.state.topics})
     topic_ids = tuple(visit.state.topics[name].topic_id for name in topics)
     return Plan(effects, address(visit.name, "group", name=group), topic_ids=topic_ids)
 
@@ -272,34 +272,34 @@ def _reset_offsets(visit: Visit, admin: AdminClient, form: Form) -> str:
     _check_group(admin, visit, group)
     planned = admin.plan_group_offsets(group, _specs(visit, form))
     before = admin.list_group_offsets({group: list(planned)})[group]
-    positions = {place: before[place]._replace(offset=target.offset) for place, target in planned.items()}
+    positions = {partition: before[partition]._replace(offset=target.offset) for partition, target in planned.items()}
     admin.alter_group_offsets(group, positions, raise_errors=True, planned=planned)
     return f"The offsets of group {shown(group, 100)} in {plural(len(positions), 'partition')} were set."
 
 
 def _log(visit: Visit, form: Form) -> tuple[TopicPartition, PartitionState]:
-    place = TopicPartition(form.get("topic", ""), _whole(form, "partition"))
-    return place, visit.state.partition(*place)
+    partition = TopicPartition(form.get("topic", ""), _whole(form, "partition"))
+    return partition, visit.state.partition(*partition)
 
 
 def _plan_records(visit: Visit, admin: AdminClient, form: Form) -> Plan:
-    (place, log), before = _log(visit, form), _whole(form, "before")
+    (partition, log), before = _log(visit, form), _whole(form, "before")
     if not log.log_start_offset <= before <= log.high_watermark:
         raise _invalid(
-            "before", f"{place} has offsets from {log.log_start_offset:,}, and ends at {log.high_watermark:,}"
+            "before", f"{partition} has offsets from {log.log_start_offset:,}, and ends at {log.high_watermark:,}"
         )
     effects = [
-        f"The records of {place} before offset {before:,} are deleted: {before - log.log_start_offset:,} offsets.",
+        f"The records of {partition} before offset {before:,} are deleted: {before - log.log_start_offset:,} offsets.",
         "The next retention frees their space. This cannot be undone.",
     ]
-    topic_ids = (visit.state.topic(place.topic).topic_id,)
-    return Plan(effects, address(visit.name, "topics", place.topic), is_final=True, topic_ids=topic_ids)
+    topic_ids = (visit.state.topic(partition.topic).topic_id,)
+    return Plan(effects, address(visit.name, "topics", partition.topic), is_final=True, topic_ids=topic_ids)
 
 
 def _delete_records(visit: Visit, admin: AdminClient, form: Form) -> str:
-    place, _ = _log(visit, form)
-    low = admin.delete_records({place: _whole(form, "before")})[place]["low_watermark"]
-    return f"{place} starts at offset {low:,}."
+    partition, _ = _log(visit, form)
+    low = admin.delete_records({partition: _whole(form, "before")})[partition]["low_watermark"]
+    return f"{partition} starts at offset {low:,}."
 
 
 def _value(form: Form) -> bytes | None:

@@ -220,9 +220,9 @@ def show_group(visit: Visit) -> Page:
     members = [row for row in visit.rows("members", Selection(group=name)) if row["group"] == name]
     held = groups.holders(members)
     lag = visit.rows("lag", Selection(group=name))
-    places = {(row["topic"], row["partition"]): held.get(f"{row['topic']}-{row['partition']}", "") for row in lag}
+    held_by = {(row["topic"], row["partition"]): held.get(f"{row['topic']}-{row['partition']}", "") for row in lag}
     moves = visit.commits("offsets", span, group=name).to_pylist()
-    rows = groups.progress(lag, moves, places, visit.now_ms)
+    rows = groups.progress(lag, moves, held_by, visit.now_ms)
     values = {
         "title": name,
         "group": group,

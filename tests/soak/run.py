@@ -420,7 +420,9 @@ class Soak:
         promote(str(self.folder / MIRROR), str(self.folder / ROOT))
         self.cluster = open_cluster(str(self.folder / MIRROR))
         differing = [
-            f"{old.place} differs at the mirror" for old, new in zip(reads, self.snapshot(), strict=True) if old != new
+            f"{old.topic_partition} differs at the mirror"
+            for old, new in zip(reads, self.snapshot(), strict=True)
+            if old != new
         ]
         if self.cluster.state.groups != before.groups:
             differing.append("the groups differ at the mirror")

@@ -158,8 +158,8 @@ def _partitions(rule: Rule, view: View) -> Iterator[tuple[str, TopicPartition, i
 
 
 def _lag(rule: Rule, view: View) -> _Found:
-    places = _partitions(rule, view)
-    behind = (((group, each.topic), float(unread(end - offset))) for group, each, offset, end in places)
+    partitions = _partitions(rule, view)
+    behind = (((group, each.topic), float(unread(end - offset))) for group, each, offset, end in partitions)
     return _sums(behind, lambda one, other: one + other)
 
 

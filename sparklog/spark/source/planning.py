@@ -94,9 +94,9 @@ def plan_range(state: State, span: OffsetRange, segments: Iterable[Segment]) -> 
     """Return a range with the facts about its partition that a task needs."""
     partition = state.partition(span.topic, span.partition)
     replicas, topic_id = replicas_in_sync(partition), state.topic(span.topic).topic_id
-    place = (span.topic, topic_id, span.partition, span.start, span.end)
+    bounds = (span.topic, topic_id, span.partition, span.start, span.end)
     return PlannedRange(
-        *place, tuple(segments), replicas, state.version, state.digest, log_end=partition.high_watermark
+        *bounds, tuple(segments), replicas, state.version, state.digest, log_end=partition.high_watermark
     )
 
 
@@ -252,8 +252,8 @@ class Plan:
     def _with_segments(self, span: OffsetRange) -> PlannedRange:
         if span.topic == CONSUMER_OFFSETS_TOPIC:
             records = self._consumer_offsets.records(span)
-            place = (span.topic, "", span.partition, span.start, span.end)
-            return PlannedRange(*place, (), (), self.state.version, self.state.digest, span.end, records)
+            bounds = (span.topic, "", span.partition, span.start, span.end)
+            return PlannedRange(*bounds, (), (), self.state.version, self.state.digest, span.end, records)
         times = self._pruned.timestamps_us
         segments = self._segments(TopicPartition(span.topic, span.partition)).between(span.start, span.end)
         kept = (segment for segment in segments if times.overlaps(segment.min_timestamp_us, segment.max_timestamp_us))

@@ -144,7 +144,7 @@ def _address(action: Any, cluster: str) -> str:
     return address(cluster, "topics", topic) if topic else ""
 
 
-def _place(action: Any) -> str:
+def _name_of(action: Any) -> str:
     return f"{shown(action.topic, 100)}-{action.partition}"
 
 
@@ -152,15 +152,15 @@ def _append(action: log.Append) -> str:
     first, count = action.base_offset, action.run.records
     producer = f", of producer {action.producer_id}" if action.producer_id >= 0 else ""
     return (
-        f"Appended {plural(count, 'record')} ({size(action.run.size_bytes)}) to {_place(action)} at offset "
+        f"Appended {plural(count, 'record')} ({size(action.run.size_bytes)}) to {_name_of(action)} at offset "
         f"{first:,}{producer}"
     )
 
 
 def _commit_offsets(action: log.CommitOffsets) -> str:
-    places = [f"{_place(each)} to {each.offset:,}" for each in action.offsets[:3]]
+    committed = [f"{_name_of(each)} to {each.offset:,}" for each in action.offsets[:3]]
     more = f" and {len(action.offsets) - 3:,} more" if len(action.offsets) > 3 else ""
-    return f"Group {shown(action.group, 100)} committed {', '.join(places)}{more}"
+    return f"Group {shown(action.group, 100)} committed {', '.join(committed)}{more}"
 
 
 def _alter_config(action: log.AlterConfig) -> str:
@@ -182,14 +182,14 @@ def _leave(action: log.LeaveGroup) -> str:
 
 def _change_partition(action: log.ChangePartition) -> str:
     leader = f"broker {action.leader}" if action.leader >= 0 else "no broker"
-    return f"{_place(action)} is led by {leader} (epoch {action.leader_epoch}), in sync: {action.isr}"
+    return f"{_name_of(action)} is led by {leader} (epoch {action.leader_epoch}), in sync: {action.isr}"
 
 
 def _replace(action: log.ReplaceSegments) -> str:
     kind = "Compacted" if action.cleaned_offset >= 0 else "Merged" if action.added else "Removed"
     return (
-        f"{kind} {plural(action.removed.segments, 'segment')} ({size(action.removed.size_bytes)}) of {_place(action)}, "
-        f"offsets {action.start_offset:,} to {action.end_offset - 1:,}, into {len(action.added):,} "
+        f"{kind} {plural(action.removed.segments, 'segment')} ({size(action.removed.size_bytes)}) of "
+        f"{_name_of(action)}, offsets {action.start_offset:,} to {action.end_offset - 1:,}, into {len(action.added):,} "
         f"({size(sum(each.run.size_bytes for each in action.added))})"
     )
 
@@ -217,9 +217,9 @@ _SENTENCES: dict[type[Any], Callable[[Any], str]] = {
     log.DeleteTopic: lambda action: f"Deleted topic {shown(action.topic, 100)}",
     log.DeleteSegments: lambda action: (
         f"Retention deleted {plural(action.removed.segments, 'segment')} ({size(action.removed.size_bytes)}) of "
-        f"{_place(action)}, to offset {action.end_offset:,}"
+        f"{_name_of(action)}, to offset {action.end_offset:,}"
     ),
-    log.DeleteRecords: lambda action: f"Deleted the records of {_place(action)} before {action.log_start_offset:,}",
+    log.DeleteRecords: lambda action: f"Deleted the records of {_name_of(action)} before {action.log_start_offset:,}",
     log.RemoveFiles: lambda action: f"Retired {plural(action.files, 'file')} ({size(action.size_bytes)})",
     log.ForgetRemovedFiles: lambda action: f"Deleted the files of {plural(len(action.listings), 'listing')}",
     log.DeleteGroup: lambda action: f"Deleted group {shown(action.group, 100)}",

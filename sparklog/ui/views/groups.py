@@ -78,17 +78,17 @@ def progress(
     moved = _last_moves(offsets)
     found = []
     for row in lag:
-        place = (row["topic"], row["partition"])
+        topic_partition = (row["topic"], row["partition"])
         idle = None
         if row["lag"] > 0:
             candidates = [] if row["lag_seconds"] is None else [row["lag_seconds"]]
-            if place in moved:
-                candidates.append(max(now_ms - moved[place], 0) / 1000)
+            if topic_partition in moved:
+                candidates.append(max(now_ms - moved[topic_partition], 0) / 1000)
             idle = min(candidates, default=None)
         found.append(
             Progress(
-                *place, row["offset"], row["log_end_offset"], row["lag"], row["lag_seconds"], idle,
-                assigned.get(place, ""),
+                *topic_partition, row["offset"], row["log_end_offset"], row["lag"], row["lag_seconds"], idle,
+                assigned.get(topic_partition, ""),
             )
         )  # fmt: skip
     return found
@@ -102,9 +102,9 @@ def _last_moves(offsets: Iterable[Mapped]) -> dict[tuple[str, int], int]:
         if row["topic"] is None:
             known.clear()
             continue
-        place = (row["topic"], row["partition"])
-        if place not in known or known[place] != row["offset"]:
-            known[place], moved[place] = row["offset"], ms_of(row["timestamp"]) or 0
+        topic_partition = (row["topic"], row["partition"])
+        if topic_partition not in known or known[topic_partition] != row["offset"]:
+            known[topic_partition], moved[topic_partition] = row["offset"], ms_of(row["timestamp"]) or 0
     return moved
 
 

@@ -61,8 +61,8 @@ def make_plot(
     present = [values[step] for step in steps if step in values]
     top = _round_up(max(present, default=0), unit)
     marks = [
-        _mark(place, width, step, values[step], top, show)
-        for place, step in enumerate(steps)
+        _mark(index, width, step, values[step], top, show)
+        for index, step in enumerate(steps)
         if step in values and not (bars and values[step] == 0)
     ]
     return Plot(
@@ -87,9 +87,9 @@ def bins(times: Iterable[int], values: Iterable[float], step_ms: int) -> dict[in
     return sums
 
 
-def _mark(place: int, width: float, step: int, value: float, top: float, show: Callable[[float], str]) -> Mark:
+def _mark(index: int, width: float, step: int, value: float, top: float, show: Callable[[float], str]) -> Mark:
     height = round(HEIGHT * value / top, 2)
-    return Mark(round(place * width, 2), round(HEIGHT - height, 2), round(width, 2), height, time(step), show(value))
+    return Mark(round(index * width, 2), round(HEIGHT - height, 2), round(width, 2), height, time(step), show(value))
 
 
 def _area(marks: list[Mark]) -> str:
