@@ -231,7 +231,7 @@ def _check_files(check: Check, runner: TaskRunner, progress: Progress) -> list[F
     return _drop_outdated(check, findings)
 
 
-def _check_place(check: Check, broker: int) -> None:
+def _check_mounted(check: Check, broker: int) -> None:
     """Raise BrokerNotAvailableError if the location of a broker is another one by now, or its disk is not mounted."""
     state = check.metadata.state
     check_identity(check.stores[broker], state.cluster_id, broker, state.brokers[broker].url if state.brokers else "")
@@ -243,7 +243,7 @@ def _drop_gone(check: Check) -> set[int]:
     gone: set[int] = set()
     for broker in list(check.stores):
         try:
-            _check_place(check, broker)
+            _check_mounted(check, broker)
         except SparklogError as error:
             check.unreachable[broker] = str(error)
             check.stores.pop(broker)
@@ -338,7 +338,7 @@ def _find_orphans(check: Check, lists: Mapping[str, TopicSegments]) -> list[Find
         try:
             is_root = store.root == check.store.root  # not by the state, which has no brokers if all commits are gone
             unaccounted_here = list(unaccounted(store, broker, accounted, metadata.state.removed_files, is_root))
-            _check_place(check, broker)
+            _check_mounted(check, broker)
             findings += unaccounted_here
         except SparklogError as error:
             check.unreachable[broker] = str(error)

@@ -94,8 +94,8 @@ def group_offsets(state: State, name: str, labels: Labels, accepts_topic: Callab
             if not accepts_topic(topic):
                 continue
             known = TopicOffsets(topic, offset.topic_id, labels.of(("consumergroup", "topic"), name, topic), [], 0)
-        place_labels = f'{known.labels[:-1]},partition="{number}"}}'
-        known.partitions.append((place_labels, number, offset.offset))
+        partition_labels = f'{known.labels[:-1]},partition="{number}"}}'
+        known.partitions.append((partition_labels, number, offset.offset))
         by_topic[topic] = known._replace(total=known.total + offset.offset)
     newest_ms = max((offset.timestamp_ms for offset in committed.values()), default=None)
     of_group = (len(group.members), group.generation, None if newest_ms is None else newest_ms / 1000)
@@ -116,11 +116,11 @@ def lag_rows(state: State, groups: Iterable[GroupOffsets], seconds_behind: Secon
     for each in groups:
         for topic, topic_id, labels, offsets, total in each.topics:
             partitions, lag_sum = state.topics[topic].partitions, 0
-            for place_labels, number, offset in offsets:
+            for partition_labels, number, offset in offsets:
                 lag = partitions[number].log_end_offset - offset
                 lag_sum += unread(lag)
                 rows.append(
-                    (place_labels, (offset, lag, 0.0 if lag <= 0 else seconds_behind(topic_id, number, offset)))
+                    (partition_labels, (offset, lag, 0.0 if lag <= 0 else seconds_behind(topic_id, number, offset)))
                 )
             totals.append((labels, (total, lag_sum)))
     return LagRows(rows, totals)

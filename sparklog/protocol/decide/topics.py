@@ -28,7 +28,7 @@ from sparklog.protocol.names import (
     validate_partition_increase,
     validate_written_topic,
 )
-from sparklog.protocol.plan.placement import available_brokers, first_places, places_after, spread
+from sparklog.protocol.plan.placement import available_brokers, spread, start_and_shift, start_and_shift_after
 from sparklog.protocol.schema_versions import add_versions
 from sparklog.protocol.state import State, TopicState
 from sparklog.schema.languages.ddl import find_breaking_change
@@ -147,9 +147,9 @@ def _choose_assignment(
             topic=topic.name,
         )
     if isinstance(topic, NewTopic):
-        start, shift = first_places(topic.topic_id, len(brokers))
+        start, shift = start_and_shift(topic.topic_id, len(brokers))
     else:
-        start, shift = places_after(topic.partitions[0].replicas, brokers)
+        start, shift = start_and_shift_after(topic.partitions[0].replicas, brokers)
     return spread(brokers, partitions, factor, start=start, shift=shift, first=first)
 
 

@@ -45,13 +45,13 @@ def spread(
     return assignment
 
 
-def first_places(topic_id: str, brokers: int) -> tuple[int, int]:
+def start_and_shift(topic_id: str, brokers: int) -> tuple[int, int]:
     """Return start and shift of a new topic: pseudo-random but deterministic, so that every process decides alike."""
     hashed = zlib.crc32(topic_id.encode())
     return hashed % brokers, hashed // brokers % brokers
 
 
-def places_after(replicas: Sequence[int], brokers: Sequence[int]) -> tuple[int, int]:
+def start_and_shift_after(replicas: Sequence[int], brokers: Sequence[int]) -> tuple[int, int]:
     """Return start and shift of partitions added to a topic whose partition 0 has these replicas, as in Kafka."""
     start = next((index for index, broker in enumerate(brokers) if broker >= replicas[0]), 0)
     return start, start

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparklog.errors import InvalidReplicaAssignmentError
-from sparklog.protocol.plan.placement import available_brokers, first_places, spread
+from sparklog.protocol.plan.placement import available_brokers, spread, start_and_shift
 from sparklog.protocol.state import State
 from sparklog.types import TopicPartition
 
@@ -45,7 +45,7 @@ def propose_assignment(state: State, topic: str, brokers: Sequence[int]) -> dict
             f"topic {topic} has {factor} replicas of each partition, and --broker-list names {len(brokers)} brokers",
             topic=topic,
         )
-    start, shift = first_places(topic_state.topic_id, len(brokers))
+    start, shift = start_and_shift(topic_state.topic_id, len(brokers))
     lists = spread(brokers, len(topic_state.partitions), factor, start=start, shift=shift)
     return {TopicPartition(topic, number): replicas for number, replicas in enumerate(lists)}
 

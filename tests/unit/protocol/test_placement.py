@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sparklog.errors import InvalidReplicationAssignmentError, InvalidReplicationFactorError
 from sparklog.protocol.commits import ChangeBroker
 from sparklog.protocol.decide.topics import NewTopic, create_partitions, create_topic
-from sparklog.protocol.plan.placement import available_brokers, first_places, spread
+from sparklog.protocol.plan.placement import available_brokers, spread, start_and_shift
 from tests.unit.protocol.states import after, commit, new_cluster
 
 
@@ -31,7 +31,7 @@ def test_leaders_and_replicas_are_spread_evenly(
     brokers: list[int], partitions: int, topic_id: str, data: st.DataObject
 ) -> None:
     factor = data.draw(st.integers(1, len(brokers)))
-    start, shift = first_places(topic_id, len(brokers))
+    start, shift = start_and_shift(topic_id, len(brokers))
     assignment = spread(brokers, partitions, factor, start=start, shift=shift)
     assert all(len(set(replicas)) == factor for replicas in assignment)
     leaders = Counter(replicas[0] for replicas in assignment)
@@ -42,7 +42,7 @@ def test_leaders_and_replicas_are_spread_evenly(
 
 
 def test_leaders_of_single_partition_topics_are_spread_over_brokers() -> None:
-    leaders = {first_places(f"topic-{number}", 4)[0] for number in range(64)}
+    leaders = {start_and_shift(f"topic-{number}", 4)[0] for number in range(64)}
     assert leaders == {0, 1, 2, 3}
 
 
