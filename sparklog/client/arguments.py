@@ -17,9 +17,6 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypedDict
 
-from sparklog.client.cluster import Cluster
-from sparklog.client.consumer.assignors import AbstractPartitionAssignor
-from sparklog.client.producer.custom_partitioners import Partitioner
 from sparklog.client.serializers import Deserializer, Serializer
 from sparklog.coordinator import Coordinator
 from sparklog.types import OffsetAndMetadata, TopicPartition
@@ -73,11 +70,27 @@ class ChoosesPartitions(Protocol):
     ) -> int: ...
 
 
+class AssignsPartitions(Protocol):
+    """An object, or a class, with the interface of ``AbstractPartitionAssignor``."""
+
+    @property
+    def name(self) -> str: ...
+
+    def assign(self, cluster: Any, members: Iterable[Any], /) -> Any: ...
+
+
+class OpenCluster(Protocol):
+    """What ``sparklog.open_cluster`` returns, a ``Cluster``."""
+
+    @property
+    def coordinator(self) -> Coordinator: ...
+
+
 Bytes = bytes | bytearray | memoryview | None
 AnySerializer = Serializer | HeaderSerializer | TopicSerializer | Callable[[Any], Bytes]
 AnyDeserializer = Deserializer | HeaderDeserializer | TopicDeserializer | Callable[[Any], Any]
-AnyPartitioner = Partitioner | ChoosesPartitions | Callable[["bytes | None", "list[int]", "list[int]"], int]
-AnyAssignor = str | AbstractPartitionAssignor | type[AbstractPartitionAssignor]
+AnyPartitioner = ChoosesPartitions | Callable[["bytes | None", "list[int]", "list[int]"], int]
+AnyAssignor = str | AssignsPartitions | type[AssignsPartitions]
 CommitCallback = Callable[["dict[TopicPartition, OffsetAndMetadata]", Any], object]
 
 
@@ -87,7 +100,7 @@ class ClusterArguments(TypedDict, total=False):
     bootstrap_servers: str | os.PathLike[str] | Iterable[str] | None
     bootstrap_timeout_ms: float
     storage_options: Mapping[str, Any] | None
-    cluster: Coordinator | Cluster | None
+    cluster: Coordinator | OpenCluster | None
 
 
 class SocketArguments(TypedDict, total=False):
