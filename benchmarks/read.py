@@ -81,14 +81,19 @@ def run_small(settings: Settings) -> list[Figure]:
             sides["auto"] = lambda: spark_session.drain(
                 spark_session.read(spark, folder / "cluster", "bench", maxPartitions="auto")
             )
+            sides |= _empty_sides(spark)
             samples = interleaved(settings.runs, sides, warm=3)
         name = f"{SMALL_PARTITIONS} partitions of {SMALL_ROWS:,} rows, {session}"
         seconds = {side: median(of_side) for side, of_side in samples.items()}
         ratio, auto = (seconds[side] / seconds["identity"] for side in ("sparklog", "auto"))
         target, met = ("<= 0.5 s", seconds["sparklog"] <= 0.5) if like else ("<= 0.75", ratio <= 0.75)
         identity = f"identity {seconds['identity']:.2f} s"
+        floor = (
+            f"Spark's tasks without Python {seconds['no Python']:.2f} s, with a Python function that does nothing "
+            f"{seconds['no work']:.2f} s"
+        )
         figures += [
-            Figure(name, f"{seconds['sparklog']:.2f} s", identity, ratio, target, met, samples=samples),
+            Figure(name, f"{seconds['sparklog']:.2f} s", identity, ratio, target, met, floor, samples),
             Figure(
                 f"{name}, maxPartitions=auto",
                 f"{seconds['auto']:.2f} s",
@@ -99,6 +104,15 @@ def run_small(settings: Settings) -> list[Figure]:
             ),
         ]
     return figures
+
+
+def _empty_sides(spark: SparkSession) -> dict[str, Callable[[], object]]:
+    """As many tasks that do nothing, without Python and with it: what Spark itself needs for them."""
+    tasks = spark.range(0, SMALL_PARTITIONS, 1, SMALL_PARTITIONS)
+    return {
+        "no Python": lambda: spark_session.drain(tasks),
+        "no work": lambda: spark_session.drain(tasks.mapInArrow(lambda batches: batches, tasks.schema)),
+    }
 
 
 def _pair_sides(spark: SparkSession, folder: Path, names: str, schema: str) -> dict[str, Callable[[], object]]:
