@@ -10,6 +10,7 @@ Not for: copying the commit log (``maintenance.mirror``).
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Sequence
 
 from sparklog import limits
@@ -54,8 +55,8 @@ def close_root(
     that the move follows, and may raise.
 
     Raises ClusterNotFoundError, InvalidRequestError for another cluster's root, ClusterMovedError if the cluster has
-    moved to a third root, PolicyViolationError if this root took over again since the new one was promoted,
-    StorageError, CorruptMetadataError.
+    moved to a third root, PolicyViolationError if this root took over again since the new one was promoted, or
+    before, unknown to that one, StorageError, CorruptMetadataError.
     """
     stored_id = read_cluster_file(root).cluster_id
     if stored_id != cluster_id:
@@ -70,7 +71,9 @@ def close_root(
             return []
         if epoch is not None and is_superseded(root, epoch):  # read after the state: a take-over ends with a commit
             raise PolicyViolationError(
-                f"{root.root} is not closed for {new_root}: it took over its locations again since, and is in use",
+                f"{root.root} is not closed for {new_root}: it took over its locations, and may be in use. If "
+                f"{new_root} is the cluster's root, run `sparklog brokers take-over --force --bootstrap-server "
+                f"{shlex.quote(new_root)}`",
                 path=root.root,
             )
         check(state)
@@ -102,10 +105,16 @@ def open_root(root: Store, old_root: str, clock: Clock, ids: Ids, unclaimed: Col
     """Complete the move at the new root, with the old root as broker 0 if that had no address; return the version.
     Brokers whose location is ``unclaimed`` are offline from then on: nothing is written where another root may delete
     it. What was seen at the others before counts no more. A root that ``is_new`` has a first commit of its own in any
-    case, which no mirror of the old root has."""
+    case, which no mirror of the old root has. Raises InvalidRequestError if the old root was closed for another one."""
 
     def settle(state: State) -> list[Action]:
         actions: list[Action] = []
+        if state.moved_to not in ("", root.root):  # the closing commit arrived since this promotion looked for it
+            raise InvalidRequestError(
+                f"nothing was promoted: the cluster has moved to {state.moved_to}, which is its root, or the mirror to "
+                "promote",
+                path=root.root,
+            )
         if state.moved_to or is_new:
             actions.append(MoveCluster())
         broker = state.brokers.get(ROOT_BROKER)

@@ -21,7 +21,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -42,6 +41,7 @@ from sparklog.errors import (
     ControllerMovedError,
     EligibleLeadersNotAvailableError,
     InvalidCallError,
+    PolicyViolationError,
     SparklogError,
     StoragePermissionError,
     StorageUnavailableError,
@@ -329,8 +329,13 @@ class Controller:
         log = self.coordinator.log
         root = self.coordinator.brokers.open_registered(ROOT_BROKER, url)
         if (note or read_identity(root) is None) and may_claim(log.store, own):
-            with suppress(ClusterMovedError):  # already closed for a root that this one has replaced
+            try:
                 close_root(root, log.state.cluster_id, log.store.root, log.clock, log.ids, own.epoch)
+            except ClusterMovedError:  # already closed for a root that this one has replaced
+                pass
+            except PolicyViolationError as error:  # two roots are in use: an operator decides which one stays
+                logger.warning("%s", error.message)
+                return ""
             if note:
                 log.store.delete(note)
         return ""

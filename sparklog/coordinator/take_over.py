@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.health import check_identity
-from sparklog.coordinator.ownership import check_owned, is_in_use
+from sparklog.coordinator.ownership import examine_owner, is_in_use
 from sparklog.coordinator.verified_replicas import verify_replicas
 from sparklog.errors import PolicyViolationError, SparklogError
 from sparklog.log.owner_files import read_owner, read_root, write_epoch
@@ -39,7 +39,8 @@ def take_over(coordinator: Coordinator, force: bool = False) -> TakenOver:
     stopped between the two. A process that closes a root reads that root's epoch first: from the commit after the epoch
     on, none of a lower epoch closes it.
 
-    Raises PolicyViolationError if the present owner of a location is another root that answers, unless ``force``d;
+    Raises PolicyViolationError if the present owner of a location is another root that answers, unless ``force``d, and
+    in any case if another root has claimed one since this one looked: repeated, it takes a later epoch than that one;
     ClusterMovedError if this root is closed, also meanwhile; and StorageError if it does not answer.
     """
     state = coordinator.refresh()
@@ -67,9 +68,14 @@ def take_over(coordinator: Coordinator, force: bool = False) -> TakenOver:
     for broker, registered in sorted(state.brokers.items()):
         if registered.url:
             try:
-                check_owned(coordinator, broker, state)
+                refusal = examine_owner(coordinator, broker, state).refusal
             except SparklogError as error:
                 unreached[broker] = error.message
+                continue
+            if refusal is not None:  # it was promoted, or took over, and may have the same epoch
+                raise PolicyViolationError(
+                    f"another root has claimed locations since this command began: {refusal.message}", path=refusal.path
+                )
     coordinator.submit(_fence_all_writers)
     verify_replicas(coordinator)
     return TakenOver(epoch, unreached)

@@ -44,6 +44,7 @@ from sparklog.errors import (
     InvalidRequestError,
     ObjectNotFoundError,
     SparklogError,
+    StorageError,
     StorageFullError,
     StoragePermissionError,
 )
@@ -56,7 +57,7 @@ from sparklog.log.commits.cleanup import clean_up, keeps_as_much
 from sparklog.log.commits.commit_files import complete_commit
 from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.commits.replaced_root import holds_commit, read_log_end
-from sparklog.log.creation import create_object
+from sparklog.log.creation import read_created
 from sparklog.log.layout import (
     COMMITS,
     MIRROR_KEY,
@@ -438,15 +439,21 @@ class Copier:
         """Store a commit, but never overwrite another: the mirror may have been promoted while this process was
         paused."""
         self.check_not_promoted()
-        if create_object(self._target, key, data, limits.MAX_COMMIT_BYTES) != data:
-            path = f"{self._target.root}/{key}"
-            raise CorruptMetadataError(
-                f"{path} is not the same commit as at {self._root.root}; it was not overwritten", path=path
-            )
+        is_new = True
+        try:
+            self._target.put_if_absent(key, data)
+        except StorageError as error:
+            is_new = False  # or that is not certain
+            if read_created(self._target, key, error, limits.MAX_COMMIT_BYTES) != data:
+                path = f"{self._target.root}/{key}"
+                raise CorruptMetadataError(
+                    f"{path} is not the same commit as at {self._root.root}; it was not overwritten", path=path
+                ) from error
         try:
             self.check_not_promoted()
         except ClusterAlreadyExistsError:  # this process was suspended: no number of the new root may be taken
-            self._target.delete_exactly(key, data)
+            if is_new:  # else the new root may have it: the mirror was not mounted when this pass began
+                self._target.delete_exactly(key, data)
             raise
         self.size_bytes += len(data)
 

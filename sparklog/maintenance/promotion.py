@@ -9,8 +9,8 @@
 
 There is one new root: the closing commit names the mirror that it was made for, and no other one is promoted, forced or
 not. Where no closing commit can be read, the locations tell: the promoted mirror is their owner, in the next epoch,
-before it is a root (``coordinator.ownership``); another mirror of
-the replaced root is refused.
+before it is a root (``coordinator.ownership``); another mirror of the replaced root is refused. So a mirror may own
+them while the closing commit names another one: it gets that commit, too, unless it made its own first commit before.
 
 Records are not at the mirror: they are at the brokers, and those of broker 0 stay at the old root, which is its
 location afterwards.
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -42,7 +42,7 @@ from sparklog.ids import Ids, RandomIds
 from sparklog.log.broker_files import allow_location
 from sparklog.log.checkpoints import checkpoint
 from sparklog.log.commits.commit_log import CommitLog
-from sparklog.log.commits.replaced_root import read_log_end
+from sparklog.log.commits.replaced_root import holds_commit, read_log_end
 from sparklog.log.creation import create_object
 from sparklog.log.layout import (
     CLUSTER_KEY,
@@ -52,6 +52,7 @@ from sparklog.log.layout import (
 )
 from sparklog.log.owner_files import (
     address_of,
+    has_noted_epoch,
     note_former_root,
     read_former_roots,
     read_owner,
@@ -62,7 +63,8 @@ from sparklog.log.owner_files import (
 )
 from sparklog.maintenance.mirror import MirrorFile, is_cluster_root, mirror, read_mirror_file
 from sparklog.maintenance.mirrored_log import MirrorAsRoot, closed_for, settle_boundary
-from sparklog.protocol.decide.ownership import OwnerRecord, next_epoch
+from sparklog.protocol.commits import commit_key
+from sparklog.protocol.decide.ownership import OwnerRecord, RootIdentity, next_epoch
 from sparklog.protocol.state import BrokerState, State
 from sparklog.store.base import Store
 from sparklog.store.location import may_contact
@@ -154,7 +156,7 @@ def _close_old_root(
         mirror(old, target, clock)
         state = CommitLog(old, clock, ids, moved=True).refresh()
         found = _look_at_locations(state, old, storage_options)
-        refusal = _find_refusal(target, old, found, replaced_epoch)
+        refusal = None if state.moved_to == target.root else _find_refusal(target, old, found, replaced_epoch)
         if refusal is None:
             close_root(old, mirror_file.cluster_id, target.root, clock, ids)
             mirror(old, target, clock)
@@ -205,13 +207,14 @@ def claim_locations(
     """Give the new root the next epoch, and make it the owner of the locations that answer, the old root among them;
     the controller claims the others when they answer.
 
-    Raises InvalidRequestError, with nothing changed, if a third root owns a location: one that has replaced the old
-    root, or whose commits the new one does not have; or if the old root, which had ``replaced_epoch`` when the
-    promotion began, took over meanwhile.
+    Raises InvalidRequestError, with no location claimed, if a third root owns one: one that has replaced the old root,
+    or whose commits the new one does not have; or if the old root, which had ``replaced_epoch`` when the promotion
+    began, took over meanwhile.
     """
     state = CommitLog(target, clock, ids, moved=True).refresh()
     found = _look_at_locations(state, old, storage_options, logging.WARNING)
-    refusal = _find_refusal(target, old, found, replaced_epoch)
+    ended = _end_promotions(target, state, old, found, storage_options)
+    refusal = _find_refusal(target, old, found, replaced_epoch, ended)
     if refusal is not None:
         raise refusal
     _claim(target, state, found, replaced_epoch)
@@ -333,16 +336,20 @@ def _find_replaced_epoch(
 
 
 def _find_refusal(
-    target: Store, old: Store, found: Mapping[int, _Location], replaced_epoch: int
+    target: Store,
+    old: Store,
+    found: Mapping[int, _Location],
+    replaced_epoch: int,
+    ended: Collection[str] = (),
 ) -> InvalidRequestError | None:
     """Return the error if a third root owns one of these locations: one of a higher epoch than the old root has
-    replaced it, whatever its records show; of another one the mirror has to have the recorded commit. The old root
-    itself has a higher one if it took over since the promotion began."""
+    replaced it, whatever its records show, unless its promotion was ``ended``; of another one the mirror has to have
+    the recorded commit. The old root itself has a higher one if it took over since the promotion began."""
     with suppress(SparklogError):  # it does not answer
         if read_root(old).epoch > replaced_epoch:
             return _refuse_in_use(target, old)
     for store, record in found.values():
-        if record is None or record.root == address_of(target):
+        if record is None or record.root in (address_of(target), *ended):
             continue
         if record.epoch <= replaced_epoch:
             if record.root == address_of(old):
@@ -352,6 +359,37 @@ def _find_refusal(
                 continue
         return _refuse_owned(store, record, target, old)
     return None
+
+
+def _end_promotions(
+    target: Store,
+    state: State,
+    old: Store,
+    found: Mapping[int, _Location],
+    storage_options: Mapping[str, object] | None,
+) -> set[str]:
+    """End the promotions of other mirrors that have claimed these locations, if the old root is closed for this one;
+    return their addresses."""
+    ended: set[str] = set()
+    for record in [location.record for location in found.values()] if state.moved_to == target.root else []:
+        if record is not None and record.root not in (address_of(target), address_of(old)):
+            with suppress(SparklogError):  # it does not answer
+                if _end_promotion(target, state, record, open_store(record.root, storage_options)):
+                    ended.add(record.root)
+    return ended
+
+
+def _end_promotion(target: Store, state: State, record: OwnerRecord, other: Store) -> bool:
+    """Copy the closing commit to another mirror, which is never a root then; return whether it has it. It has not if it
+    made its first commit before, as a root does. Raises SparklogError."""
+    is_here = has_noted_epoch(other, RootIdentity(record.root, record.epoch))  # else another disk is mounted there
+    if not is_here or is_cluster_root(other) or not holds_commit(target, record.version, record.digest):
+        return False
+    for version in range(record.version + 1, state.version + 1):
+        data = target.get(commit_key(version), limits.MAX_COMMIT_BYTES)
+        if create_object(other, commit_key(version), data, limits.MAX_COMMIT_BYTES) != data:
+            return False
+    return closed_for(other) == target.root
 
 
 def _refuse_owned(store: Store, record: OwnerRecord, target: Store, old: Store) -> InvalidRequestError:

@@ -17,6 +17,7 @@ from sparklog.client.producer.batch_files import PartitionRun, write_files
 from sparklog.client.producer.record_accumulator import PendingBatch
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.controller import LEASE_KEY, Controller
+from sparklog.coordinator.take_over import take_over
 from sparklog.errors import (
     CommitConflictError,
     CorruptMetadataError,
@@ -27,6 +28,7 @@ from sparklog.format.schema import columns_present, record_schema
 from sparklog.log.commits.cleanup import clean_up
 from sparklog.log.elapsed import Moment
 from sparklog.log.layout import COMMITS, commit_version
+from sparklog.log.owner_files import read_root
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.fsck.metadata_repair import end_log_at
 from sparklog.maintenance.fsck.repair import repair_cluster
@@ -320,6 +322,17 @@ def put_back_commits(world: World) -> None:
         world.counts["commits put back"] += 1
 
 
+def decide_between_equals(world: World) -> None:
+    """Do what the controller says of a root that was replaced by a promotion which did not know of its take-over: that
+    was stopped between its epoch and its claims, while the promotion was out of reach of the root."""
+    truth = world.truth
+    epoch = read_root(truth.root.disk).epoch
+    former = [root for root in truth.roots if root.is_replaced and not root.in_force]
+    if any(not root.newest.state.moved_to and read_root(root.disk).epoch >= epoch for root in former):
+        take_over(world.later(), force=True)
+        world.counts["decided"] += 1
+
+
 def bring_up(world: World) -> None:
     """Do after the run what the controller and replication would do once all locations are sound, and append a record
     to each topic that has a leader. Raises SparklogError if the cluster does not work."""
@@ -327,6 +340,7 @@ def bring_up(world: World) -> None:
         clock = Clock(world.simulation)
         old = world.address_of(world.truth.root.disk)
         promote(world.truth.root.newest.state.moved_to, old, None, False, clock, world.simulation.ids())
+    decide_between_equals(world)
     root = world.truth.root.disk
     for _ in range(2):
         root.space.objects.pop(LEASE_KEY, None)  # expired

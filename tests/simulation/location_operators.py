@@ -465,7 +465,8 @@ def set_back(world: World, kept: Snapshot) -> None:
 def _take_over(world: World, force: bool) -> None:
     world.truth.taking_over(world.home(ROOT))
     world.counts["taking over"] += 1
-    take_over(world.open_at(ROOT), force)
+    taken = take_over(world.open_at(ROOT), force)
+    world.truth.took_over(world.home(ROOT), taken.unreached)
     world.truth.verified(world.home(ROOT))
 
 

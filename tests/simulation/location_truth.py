@@ -467,6 +467,12 @@ class Truth:
         """Take note that a root is about to take its locations over."""
         self.changed_at = max(self.changed_at, *(root.newest.state.version for root in self.roots if root.disk is disk))
 
+    def took_over(self, disk: Disk, unreached: Mapping[int, str]) -> None:
+        """Check that what a root could not take over, and takes over later, is no other root's."""
+        for broker, why in unreached.items():
+            if "it belongs to the root" in why:
+                self.find(TWO_ROOTS, f"{disk} took over, and broker {broker} does not answer: {why}")
+
     def deletes_late(self, disk: Disk, key: str) -> None:
         """Take note of a deletion that follows a look at the log before the root was restored, or took the location
         over. No storage conditions a deletion on the log, so the file is lost as those in ``restored`` are. The

@@ -11,6 +11,7 @@ import pytest
 
 from sparklog.coordinator import begun_files, broker_stores, closed_root, ownership, take_over, unclean_election
 from sparklog.coordinator import coordinator as coordinating
+from sparklog.coordinator.ownership import Examined
 from sparklog.errors import ObjectNotFoundError, SparklogError
 from sparklog.log.checkpoints.usable_checkpoints import are_commits_replaced
 from sparklog.log.commits import cleanup
@@ -169,6 +170,11 @@ def a_take_over_fences_nobody(patch: Patch) -> None:
     patch.setattr(take_over, "_fence_all_writers", lambda state: Decision([], None))
 
 
+def a_take_over_succeeds_beside_a_promotion(patch: Patch) -> None:
+    """A location that the promoted root has claimed meanwhile counts as one that does not answer."""
+    patch.setattr(take_over, "examine_owner", lambda *arguments: Examined(ownership.check_owned(*arguments)))
+
+
 def only_broker_0_is_closed(patch: Patch) -> None:
     """It is the first root, also after a second promotion."""
     patch.setattr(promotion, "note_former_root", lambda root, address: None)
@@ -190,7 +196,7 @@ def a_commit_is_withdrawn_by_its_name(patch: Patch) -> None:
 
 
 BUGS: list[tuple[Callable[[Patch], None], str, tuple[str, ...], int]] = [
-    (any_closing_commit_promotes, "promote", (TWO_ROOTS,), 2),
+    (any_closing_commit_promotes, "promote", (TWO_ROOTS,), 26),
     (only_the_existence_of_broker_json_counts, "swap", (UNREADABLE, DELETED), 18),
     (a_superseded_root_deletes, "force", (DELETED,), 37),
     (a_superseded_root_deletes, "copy", (DELETED,), 4),
@@ -207,6 +213,7 @@ BUGS: list[tuple[Callable[[Patch], None], str, tuple[str, ...], int]] = [
     (a_client_does_not_look_for_its_files, "restore", (UNREADABLE, LACKS), 2),
     (replicas_are_not_verified_after_a_take_over, "continue", (UNREADABLE, LACKS), 929),
     (a_take_over_fences_nobody, "continue", (OTHER_HISTORY, UNREADABLE, LACKS), 273),
+    (a_take_over_succeeds_beside_a_promotion, "continue", (TWO_ROOTS,), 14),
     (only_broker_0_is_closed, "chain", (STILL_OPEN,), 0),
     (a_commit_is_withdrawn_by_its_name, "restore", (COMMIT_GONE,), 10),
 ]

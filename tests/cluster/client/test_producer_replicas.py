@@ -135,11 +135,12 @@ def test_a_replica_costs_one_more_copy_of_the_bytes(tmp_path: Path) -> None:
                 producer.send("t", b"%d" % number * 100)
             producer.flush(WAIT)
         follower = cluster.stores[1]
-        size = sum(Path(follower.root, name).stat().st_size for name in cluster.files(1))
-        assert follower.bytes_written == size
+        sizes = [Path(follower.root, name).stat().st_size for name in cluster.files(1)]
+        assert follower.bytes_written == sum(sizes)
         assert follower.bytes_read == 0
         assert set(follower.counts) == {"open_output", "write", "close", "info"}
-        assert follower.counts["info"] == 2  # of file and index before the commit, on a local disk only
+        # Of each file and index before the commit, on a local disk only. Full batches may be sent before the others.
+        assert follower.counts["info"] == len(sizes)
 
 
 @pytest.mark.parametrize("acks", [0, 1])
