@@ -5,8 +5,8 @@ Only tracked files are checked. Each rule is a function of one file, so that the
 
 Rules: tests neither import nor patch private names of the package, except to seed a bug; no path of a developer's
 machine and no address of a package registry in any file; no leftovers of editing; code files have at most 1000 lines
-and functions at most 70; modules of the package open with a docstring; shell scripts stop at errors and parse; files
-with a shebang are executable.
+and functions at most 70; modules of the package open with a docstring, and its names have no word that the glossary
+replaced; shell scripts stop at errors and parse; files with a shebang are executable.
 
 Not for: anything that ruff, mypy or import-linter can state.
 """
@@ -36,6 +36,14 @@ PRIVATE_NAME = re.compile(
     re.I,
 )
 SEEDED_BUGS = re.compile(r"tests/(?:simulation/test_seeded_\w+|crash/test_every_outcome)[.]py")
+REPLACED_WORDS = {
+    "place": "partition, location or root",
+    "places": "partitions or locations",
+    "janitor": "controller",
+    "knowledge": "state",
+    "announcement": "lease",
+}
+"""Words of names in code that docs/glossary.md replaced, with its own."""
 BINARY = {".log", ".index", ".png", ".gz", ".zip", ".snappy"}
 
 
@@ -95,6 +103,28 @@ def modules_without_docstring(path: str, text: str) -> Iterator[Breach]:
         yield Breach(path, 1, "opens without a docstring: its purpose, its rules, and what it is not for")
 
 
+def replaced_words(path: str, text: str) -> Iterator[Breach]:
+    """Names that a module gives: of functions, classes, arguments, variables and attributes."""
+    if not (path.startswith("sparklog/") and path.endswith(".py")):
+        return
+    for line, name in _given_names(ast.parse(text)):
+        for word in REPLACED_WORDS.keys() & set(name.lower().split("_")):
+            yield Breach(path, line, f"{name}: the glossary says {REPLACED_WORDS[word]} for {word}")
+
+
+def _given_names(module: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(module):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield node.lineno, node.name
+            case ast.arg():
+                yield node.lineno, node.arg
+            case ast.Name(ctx=ast.Store()):
+                yield node.lineno, node.id
+            case ast.Attribute(ctx=ast.Store()):
+                yield node.lineno, node.attr
+
+
 def is_shell(path: str, text: str) -> bool:
     return path.endswith(".sh") or text.startswith(("#!/usr/bin/env bash", "#!/bin/bash", "#!/bin/sh"))
 
@@ -123,6 +153,7 @@ TEXT_RULES: tuple[Callable[[str, str], Iterable[Breach]], ...] = (
     long_files,
     long_functions,
     modules_without_docstring,
+    replaced_words,
     careless_shell,
 )
 

@@ -56,10 +56,11 @@ class Threads(ThreadPoolExecutor):
         except RuntimeError:
             if threading.main_thread().is_alive():
                 raise
-            return _call_in_thread(partial(call, *args, **kwargs))
+            return call_in_thread(partial(call, *args, **kwargs))
 
 
-def _call_in_thread(call: Callable[[], Result]) -> Future[Result]:
+def call_in_thread(call: Callable[[], Result]) -> Future[Result]:
+    """Make a call in a thread that does not keep the process alive. Raises RuntimeError if the system starts none."""
     outcome: Future[Result] = Future()
 
     def run() -> None:

@@ -7,11 +7,11 @@ empty one. By names and sizes. Not for: the contents of files (``maintenance.fsc
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
 from sparklog.coordinator.coordinator import Coordinator
-from sparklog.coordinator.ownership import check_place
+from sparklog.coordinator.ownership import check_mounted
 from sparklog.errors import ObjectNotFoundError, SparklogError
 from sparklog.protocol.file_names import index_path
 from sparklog.protocol.state import State
@@ -27,9 +27,12 @@ Sizes = dict[str, tuple[int, int]]
 
 
 class BrokerListings:
-    """The files at the locations, each folder listed once. Not thread-safe."""
+    """The files at the locations, each folder listed once; ``store_of`` opens them. Not thread-safe."""
 
-    def __init__(self, coordinator: Coordinator, state: State) -> None:
+    def __init__(
+        self, coordinator: Coordinator, state: State, store_of: Callable[[State, int], Store] | None = None
+    ) -> None:
+        self._store_of = store_of or coordinator.brokers.store_of
         self._coordinator = coordinator
         self._state = state
         self._folders: dict[tuple[int, str], dict[str, int]] = {}
@@ -37,8 +40,8 @@ class BrokerListings:
 
     def sizes(self, broker: int, paths: Collection[str]) -> Sizes:
         """Return the sizes of those of these files that a broker has. Raises StorageError, UnsupportedStoreError."""
-        store = self._coordinator.brokers.store_of(self._state, broker)
-        check_place(self._coordinator, broker, store, self._state)
+        store = self._store_of(self._state, broker)
+        check_mounted(self._coordinator, broker, store, self._state)
         by_folder: dict[str, list[str]] = {}
         for path in sorted(paths):  # the same requests in each run
             by_folder.setdefault(path.rpartition("/")[0], []).append(path)
@@ -49,7 +52,7 @@ class BrokerListings:
                 log, index = sizes.get(path), sizes.get(index_path(path))
                 if log is not None and index is not None:
                     pairs[path] = (log, index)
-        check_place(self._coordinator, broker, store, self._state)  # another disk may have been listed
+        check_mounted(self._coordinator, broker, store, self._state)  # another disk may have been listed
         return pairs
 
     def _folder_sizes(self, store: Store, broker: int, folder: str, inside: Sequence[str]) -> dict[str, int]:

@@ -7,7 +7,7 @@ nothing and decides nothing; only the controller's check tells whether a locatio
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from functools import partial
 from threading import Thread
 from typing import NamedTuple, TypeVar
@@ -18,6 +18,7 @@ from sparklog.coordinator.health import check_identity
 from sparklog.errors import SparklogError
 from sparklog.log.broker_files import read_note
 from sparklog.protocol.state import State
+from sparklog.threads import call_in_thread
 
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
@@ -70,16 +71,8 @@ class BrokerProbes:
 def run_beside(work: Callable[[], Result], meanwhile: Callable[[], object], pause_seconds: float) -> Result:
     """Return the result of ``work``, or raise its error. It runs in another thread, and until it ends ``meanwhile`` is
     called after each pause."""
-    outcome: Future[Result] = Future()
-
-    def run() -> None:
-        try:
-            outcome.set_result(work())
-        except BaseException as error:  # as if it had been raised in the thread that waits
-            outcome.set_exception(error)
-
     try:
-        Thread(target=run, daemon=True, name="beside").start()
+        outcome = call_in_thread(work)
     except RuntimeError:  # no thread can be started now
         return work()
     while not wait([outcome], pause_seconds).done:

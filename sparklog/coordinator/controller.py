@@ -7,8 +7,10 @@ controller are therefore harmless.
 
 A pass checks every location and commits all consequences together: brokers that went offline or came back, the ISRs
 they leave, the new leaders. A location that does not answer is tried ``CHECK_TRIES`` times, or for
-``broker.heartbeat.interval.ms``; one that answers but is unusable fails immediately. So new leaders are elected in the
-first pass after a location is lost.
+``broker.heartbeat.interval.ms``; one that answers but is unusable fails immediately. One that lets a call wait for
+``broker.session.timeout.ms``, a read or a write, has no answer, and is not asked again before that call has ended: what
+it stores late precedes the next check. So new leaders are elected in the first pass after a location is lost. That is
+a limit for each call: a slow location, which takes seconds for each, passes its check.
 
 Rules: driven from outside, one pass at a time; no threads. Nothing depends on a live controller: appends elect leaders
 too, and reads need none. Before an unclean election the replicas in sync are asked once more: a process that was
@@ -33,7 +35,14 @@ from sparklog.coordinator.coordinator import Coordinator, writer_name
 from sparklog.coordinator.health import Finding, Health, check_location, note_check
 from sparklog.coordinator.leases import LeaseWatch
 from sparklog.coordinator.one_history import one_history
-from sparklog.coordinator.ownership import describe_other_address, examine_owner, may_claim, renew_owner
+from sparklog.coordinator.ownership import (
+    broker_store,
+    describe_other_address,
+    examine_owner,
+    may_claim,
+    renew_owner,
+    session_timeout_seconds,
+)
 from sparklog.coordinator.removals import end_removals
 from sparklog.coordinator.unclean_election import UncleanSearch, waiting_for_unclean_election
 from sparklog.errors import (
@@ -71,9 +80,6 @@ RETRY_SECONDS = 0.1
 
 RENEW_SECONDS = 60.0
 """seconds between two owner records of a location: what an older copy of the root, put in its place, cannot know."""
-
-LONGEST_CHECK_SECONDS = 600.0
-"""seconds for which the lease is kept while one location is asked; one that takes longer may not end."""
 
 LOOKS_LAST = 3
 """session timeouts after which what a look at locations has found is not acted upon."""
@@ -157,7 +163,7 @@ class Controller:
         return True
 
     def _timeout_seconds(self) -> float:
-        return ClusterConfig.resolve(self.coordinator.state.configs).broker_session_timeout_ms / 1000
+        return session_timeout_seconds(self.coordinator.state)
 
     def _heartbeat_seconds(self) -> float:
         return ClusterConfig.resolve(self.coordinator.state.configs).broker_heartbeat_interval_ms / 1000
@@ -257,22 +263,14 @@ class Controller:
     def _ask_for_long(self, broker: int) -> Finding:
         """Ask a location, and keep the lease meanwhile: a slow location takes several calls of some seconds, within
         which another candidate would take over, and be fenced by the next one in the middle of its pass, and so on."""
-        began = self._clock.monotonic()
-
-        def keep_lease() -> None:
-            if self._clock.monotonic() - began < LONGEST_CHECK_SECONDS:
-                self._keep_lease()
-
-        return run_beside(partial(self._ask, broker), keep_lease, self._heartbeat_seconds())
+        return run_beside(partial(self._ask, broker), self._keep_lease, self._heartbeat_seconds())
 
     def _ask(self, broker: int) -> Finding:
         log = self.coordinator.log
         try:
-            store = self.coordinator.brokers.store_of(log.state, broker)
+            store = broker_store(self.coordinator, log.state, broker)
         except (InvalidCallError, StoragePermissionError) as error:  # cannot be opened from here
             return Finding(broker, Health.UNKNOWN, error.message)
-        if store.is_local and self._hangs(broker):
-            return Finding(broker, Health.UNANSWERED, f"{store.root} hangs: no answer to a read of its identity")
         try:
             refused = self._check_owner(broker)
         except StorageUnavailableError as error:
@@ -290,12 +288,6 @@ class Controller:
             if other_address:  # it may be mounted there
                 return Finding(broker, Health.OTHER_ADDRESS, f"{finding.why}; {other_address}")
         return finding
-
-    def _hangs(self, broker: int) -> bool:
-        """Return whether a read of a location has no answer within half of the session timeout. A mount that hangs
-        would keep this thread for ever; clients of other storages give up by themselves."""
-        seconds = self._timeout_seconds() / 2
-        return self._probes.ask(self.coordinator, [broker], seconds)[broker] is None
 
     def _check_owner(self, broker: int) -> Finding | None:
         """Let a location fail whose owner is another root: what this one would store there, that one would delete.
@@ -362,7 +354,7 @@ class Controller:
     def _store_check(self, broker: int) -> None:
         log = self.coordinator.log
         try:
-            store = self.coordinator.brokers.store_of(log.state, broker)
+            store = broker_store(self.coordinator, log.state, broker)
             note_check(log.store, store, broker, self._next_check(), self._has_older)
         except SparklogError as error:
             logger.warning("could not store the check of broker %d: %s", broker, error)

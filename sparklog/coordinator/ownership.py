@@ -7,7 +7,8 @@ A location is checked in three steps: it is the registered one by the content of
 there is this one (``protocol.decide.ownership``); and the log has the commit recorded there. The first check claims a
 location that has no record; maintenance renews the record, so that it names a commit that an older copy does not have.
 
-Rules: a location that does not answer is skipped by ``check_all_owned``: nothing is deleted there. Between a check and
+Rules: each call of a location ends (``broker_store``). One that does not answer is skipped by ``check_all_owned``:
+nothing is deleted there. Between a check and
 the deletions that it precedes a process may be stopped: it looks again after a while (``gc.recent_look``), and names of
 files are not used again.
 Not for: taking locations over (``take_over``); writers, which are fenced by the controller's checks, and by the store's
@@ -20,6 +21,7 @@ import logging
 import shlex
 from typing import NamedTuple
 
+from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.health import check_identity
 from sparklog.errors import BrokerNotAvailableError, SparklogError
@@ -43,12 +45,13 @@ from sparklog.protocol.decide.ownership import (
 )
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
+from sparklog.store.limited import LimitedStore
 
 logger = logging.getLogger(__name__)
 
 
 def check_owned(coordinator: Coordinator, broker: int, state: State | None = None) -> Store:
-    """Return the store of a broker after checking that it is this broker, and that this root owns it.
+    """Return the store of a broker, whose calls end, after checking that it is this broker, and that this root owns it.
 
     Claims a location without a record. Raises BrokerNotAvailableError, StorageError.
     """
@@ -56,6 +59,17 @@ def check_owned(coordinator: Coordinator, broker: int, state: State | None = Non
     if checked.refusal is not None:
         raise checked.refusal
     return checked.store
+
+
+def broker_store(coordinator: Coordinator, state: State, broker: int) -> Store:
+    """Return the store of a broker; each call of a location ends after ``broker.session.timeout.ms``. Without the root
+    nothing can be decided, so its calls have no end. Raises StorageError, UnsupportedStoreError."""
+    store = coordinator.brokers.store_of(state, broker)
+    return LimitedStore(store, session_timeout_seconds(state)) if state.brokers[broker].url else store
+
+
+def session_timeout_seconds(state: State) -> float:
+    return ClusterConfig.resolve(state.configs).broker_session_timeout_ms / 1000
 
 
 class Examined(NamedTuple):
@@ -69,8 +83,8 @@ class Examined(NamedTuple):
 
 def examine_owner(coordinator: Coordinator, broker: int, state: State) -> Examined:
     """Check and claim a location. Raises BrokerNotAvailableError if it is not the registered one, StorageError."""
-    store = coordinator.brokers.store_of(state, broker)
-    check_place(coordinator, broker, store, state)
+    store = broker_store(coordinator, state, broker)
+    check_mounted(coordinator, broker, store, state)
     own, record = read_root(coordinator.store), read_owner(store, state.cluster_id)
     if not state.brokers[broker].url:  # the root itself, unless a promoted one made it the location of its broker 0
         is_superseded = record is not None and record.epoch > own.epoch
@@ -104,7 +118,7 @@ def describe_other_address(coordinator: Coordinator, broker: int) -> str:
     )
 
 
-def check_place(coordinator: Coordinator, broker: int, store: Store, state: State) -> None:
+def check_mounted(coordinator: Coordinator, broker: int, store: Store, state: State) -> None:
     """Raise BrokerNotAvailableError unless a store is that of this broker now: again after a listing from which
     something is concluded, since its disk may have been unmounted or swapped meanwhile."""
     url = state.brokers[broker].url
@@ -225,8 +239,8 @@ def own_again(coordinator: Coordinator, broker: int) -> None:
     """Write the record and the note of a location again, which this process may have deleted after a new registration
     wrote them. Does nothing if another root owns the location. Raises StorageError."""
     state = coordinator.state
-    store = coordinator.brokers.store_of(state, broker)
-    check_place(coordinator, broker, store, state)
+    store = broker_store(coordinator, state, broker)
+    check_mounted(coordinator, broker, store, state)
     own, record = read_root(coordinator.store), read_owner(store, state.cluster_id)
     if record is None or (record.root == own.address and record.epoch <= own.epoch):
         _claim(coordinator, own, store, broker)
@@ -235,7 +249,8 @@ def own_again(coordinator: Coordinator, broker: int) -> None:
 def is_in_use(coordinator: Coordinator, address: str, cluster_id: str) -> bool:
     """Return whether an address is that of another root of this cluster that has not moved."""
     try:
-        store = coordinator.brokers.open_registered(0, address)
+        opened = coordinator.brokers.open_registered(0, address)
+        store = LimitedStore(opened, session_timeout_seconds(coordinator.state))
         is_root = not is_same_root(store, coordinator.store)
         return is_root and read_cluster_file(store).cluster_id == cluster_id
     except SparklogError:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.health import check_identity
-from sparklog.coordinator.ownership import examine_owner, is_in_use
+from sparklog.coordinator.ownership import broker_store, examine_owner, is_in_use
 from sparklog.coordinator.verified_replicas import verify_replicas
 from sparklog.errors import PolicyViolationError, SparklogError
 from sparklog.log.owner_files import read_owner, read_root, write_epoch
@@ -47,7 +47,7 @@ def take_over(coordinator: Coordinator, force: bool = False) -> TakenOver:
     own, epochs, owners = read_root(coordinator.store), [0], set[str]()
     for broker, registered in state.brokers.items():
         with suppress(SparklogError):
-            store = coordinator.brokers.store_of(state, broker)
+            store = broker_store(coordinator, state, broker)
             check_identity(store, state.cluster_id, broker, registered.url)
             record = read_owner(store, state.cluster_id)
             if record is not None:

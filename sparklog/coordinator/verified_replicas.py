@@ -17,6 +17,7 @@ from itertools import islice
 
 from sparklog.coordinator.broker_listings import BrokerListings, Sizes
 from sparklog.coordinator.coordinator import Coordinator
+from sparklog.coordinator.ownership import broker_store
 from sparklog.errors import SparklogError
 from sparklog.protocol import levels
 from sparklog.protocol.decide.elections import MAX_CHANGES, every_partition
@@ -77,7 +78,7 @@ def _look(
     coordinator: Coordinator, state: State, wanted: Collection[TopicPartition]
 ) -> Iterator[tuple[TopicPartition, Verified]]:
     """Yield which replicas in sync hold all live files, of the partitions that have files."""
-    listings = BrokerListings(coordinator, state)
+    listings = BrokerListings(coordinator, state, partial(broker_store, coordinator))
     for name in wanted:
         partition = state.find_partition(*name)
         if partition is None or not partition.segments:

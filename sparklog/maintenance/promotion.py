@@ -14,6 +14,9 @@ them while the closing commit names another one: it gets that commit, too, unles
 
 Records are not at the mirror: they are at the brokers, and those of broker 0 stay at the old root, which is its
 location afterwards.
+
+Each call of the old root or a location has ``ANSWER_SECONDS``: one that hangs is one that does not answer. Locations
+are written to before the old root is closed, so that none is waited for while the cluster has no root.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from sparklog import limits
 from sparklog.clock import Clock, SystemClock
 from sparklog.coordinator import open_cluster
 from sparklog.coordinator.closed_root import ROOT_BROKER, close_root, is_superseded, move_root, open_root
-from sparklog.coordinator.health import check_identity
+from sparklog.coordinator.health import TRIAL_KEY, check_identity
 from sparklog.coordinator.verified_replicas import verify_replicas
 from sparklog.errors import (
     ClusterAlreadyExistsError,
@@ -61,16 +64,22 @@ from sparklog.log.owner_files import (
     write_epoch,
     write_owner,
 )
+from sparklog.log.parallel import map_parallel
 from sparklog.maintenance.mirror import MirrorFile, is_cluster_root, mirror, read_mirror_file
 from sparklog.maintenance.mirrored_log import MirrorAsRoot, closed_for, settle_boundary
 from sparklog.protocol.commits import commit_key
 from sparklog.protocol.decide.ownership import OwnerRecord, RootIdentity, next_epoch
 from sparklog.protocol.state import BrokerState, State
 from sparklog.store.base import Store
+from sparklog.store.limited import LimitedStore
 from sparklog.store.location import may_contact
 from sparklog.store.open import open_store
 
 logger = logging.getLogger(__name__)
+
+ANSWER_SECONDS = 30.0
+"""seconds that a call of the old root or a location may take: longer than the controller waits by default, since an old
+root that has no answer by then is replaced with loss, if that is forced."""
 
 
 class PromotionResult(NamedTuple):
@@ -96,7 +105,7 @@ def promote(
     commits are lost. Forced or not, it is raised if the old root was closed for another mirror, or a location is owned
     by another root, whose commits the target does not have.
     """
-    target, old = open_store(target_url, storage_options), open_store(old_root_url, storage_options)
+    target, old = open_store(target_url, storage_options), _open_limited(old_root_url, storage_options)
     clock, ids = clock or SystemClock(), ids or RandomIds()
     mirror_file = read_mirror_file(target)
     if mirror_file is not None and not is_cluster_root(target):
@@ -158,6 +167,7 @@ def _close_old_root(
         found = _look_at_locations(state, old, storage_options)
         refusal = None if state.moved_to == target.root else _find_refusal(target, old, found, replaced_epoch)
         if refusal is None:
+            _try_to_write(location.store for location in found.values() if location.store.root != old.root)
             close_root(old, mirror_file.cluster_id, target.root, clock, ids)
             mirror(old, target, clock)
     except ClusterMovedError as error:
@@ -234,6 +244,25 @@ def _claim(target: Store, state: State, found: Mapping[int, _Location], replaced
             logger.warning("broker %d at %s is claimed when it answers: %s", number, location.store.root, error)
 
 
+def _open_limited(url: str, storage_options: Mapping[str, object] | None) -> Store:
+    return LimitedStore(open_store(url, storage_options), ANSWER_SECONDS)
+
+
+def _try_to_write(locations: Iterable[Store]) -> None:
+    """Write to these locations: one whose writes wait, as of a frozen file system, is not asked again by this process
+    before they have ended."""
+
+    def write(store: Store) -> None:
+        try:
+            store.put(TRIAL_KEY, b"1")
+            store.delete(TRIAL_KEY)
+        except SparklogError as error:
+            logger.warning("%s is claimed when it takes writes: %s", store.root, error)
+
+    stores = list(locations)
+    map_parallel(write, stores, len(stores))
+
+
 class _Location(NamedTuple):
     """A broker's location that answers, with its owner record."""
 
@@ -249,7 +278,7 @@ def _look_at_locations(
     for number, broker in state.brokers.items():
         url = broker.url or old.root
         try:
-            store = open_store(url, storage_options)
+            store = _open_limited(url, storage_options)
             if url != old.root:
                 check_identity(store, state.cluster_id, number)
             elif read_cluster_file(store).cluster_id != state.cluster_id:

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import nullcontext
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from greenlet import getcurrent, greenlet
@@ -37,6 +37,7 @@ from sparklog.coordinator import broker_probes, one_history
 from sparklog.ids import SeededIds
 from sparklog.log import background, parallel
 from sparklog.maintenance.segments import files
+from sparklog.store import limited
 from sparklog.store.base import Store
 from sparklog.testing.faulty_store import Call, FaultyStore
 
@@ -127,6 +128,10 @@ class NoThread:
         raise RuntimeError("a simulation starts no thread")
 
 
+def start_no_thread(call: Callable[[], object]) -> NoReturn:
+    raise RuntimeError("a simulation starts no thread")
+
+
 class SideBySide(AtOnce):
     """All calls together wait for a slow storage only once."""
 
@@ -149,6 +154,8 @@ def run_without_threads(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(parallel, "ThreadPoolExecutor", SideBySide)
     patch.setattr(files, "Threads", AtOnce)
     patch.setattr(broker_probes, "Thread", NoThread)
+    for module in (broker_probes, limited):
+        patch.setattr(module, "call_in_thread", start_no_thread)
     patch.setattr(background.BackgroundTask, "request", lambda self: self._work())
     patch.setattr(one_history, "keep_reading", lambda coordinator: nullcontext())
 

@@ -68,7 +68,7 @@ def only_the_existence_of_broker_json_counts(patch: Patch) -> None:
         return open_location(url, options)
 
     patch.setattr(broker_stores, "open_location", open_any)
-    patch.setattr(ownership, "check_place", lambda *_: None)
+    patch.setattr(ownership, "check_mounted", lambda *_: None)
 
 
 def a_superseded_root_deletes(patch: Patch) -> None:

@@ -121,6 +121,12 @@ def test_every_library_that_the_package_imports_has_a_contract_that_says_where()
         (check_project.long_files, "a.py", "x = 1\n" * 1001),
         (check_project.long_functions, "a.py", "def f():\n" + "    x = 1\n" * 70),
         (check_project.modules_without_docstring, "sparklog/a.py", "x = 1\n"),
+        (check_project.replaced_words, "sparklog/a.py", "def f(first_place: int) -> None: ...\n"),
+        (
+            check_project.replaced_words,
+            "sparklog/a.py",
+            "class A:\n    def f(self) -> None:\n        self.places = 1\n",
+        ),
         (check_project.modules_without_docstring, "pyspark_sparklog/__init__.py", "x = 1\n"),
         (check_project.careless_shell, "a.sh", "#!/usr/bin/env bash\necho\n"),
         (check_project.careless_shell, "a.sh", "set -euo pipefail\nif true; then\n"),
@@ -142,6 +148,7 @@ def test_check_reports_the_breach(
         (check_project.long_files, "a.py", "x = 1\n" * 1000),
         (check_project.long_functions, "a.py", "def f():\n" + "    x = 1\n" * 69),
         (check_project.modules_without_docstring, "sparklog/a/__init__.py", ""),
+        (check_project.replaced_words, "sparklog/a.py", "replaced = placement = other.place\n"),
         (check_project.careless_shell, "a.sh", "#!/usr/bin/env bash\nset -euo pipefail\n"),
     ],
 )

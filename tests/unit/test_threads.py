@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import concurrent.futures.thread
+import concurrent.futures.thread  # noqa: F401 - patched by its name
 import threading
 
 import pytest
@@ -14,7 +14,7 @@ def test_calls_get_threads_of_their_own_once_the_library_refuses_them(monkeypatc
     ended = threading.Thread(target=int)
     with Threads(1) as pool:
         assert pool.submit(int, "1").result() == 1
-        monkeypatch.setattr(concurrent.futures.thread, "_shutdown", True)  # as the interpreter does when it ends
+        monkeypatch.setattr("concurrent.futures.thread._shutdown", True)  # as the interpreter does when it ends
         monkeypatch.setattr(threading, "main_thread", lambda: ended)
         assert pool.submit(int, "101", base=2).result() == 5
         with pytest.raises(ValueError, match="invalid literal"):

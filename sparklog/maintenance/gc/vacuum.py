@@ -198,7 +198,7 @@ def _vacuum_broker(
                 recent = RecentLook(
                     coordinator.log.clock, lambda: check_before_deletion(coordinator, broker, coordinator.state)
                 )
-                store = recent.look()
+                recent.look()
                 paths = [orphan.path for orphan in orphans[first : first + DELETED_TOGETHER]]
                 map_parallel(recent.delete, paths, store.parallel_requests)
             result.unfinished += store.remove_unfinished(before_ms)

@@ -18,7 +18,7 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.brokers import add_broker, cordon_broker, move_broker, remove_broker, replace_location
-from sparklog.coordinator.controller import CHECK_TRIES, LEASE_KEY, Controller
+from sparklog.coordinator.controller import CHECK_TRIES, LEASE_KEY, RENEW_SECONDS, Controller
 from sparklog.coordinator.health import Health
 from sparklog.errors import (
     BrokerNotAvailableError,
@@ -54,6 +54,7 @@ from sparklog.testing.faulty_store import (
 from sparklog.testing.substitutes import substituted
 from tests.cluster.coordinator.helpers import append_values, write_values
 from tests.controllers import check_once
+from tests.waiting import waiting_at
 
 EVERY_STEP = 1.0
 
@@ -278,7 +279,7 @@ def test_requests_to_a_location_that_does_not_answer_are_retried_before_it_fails
     with failing(disk, UNAVAILABLE) as store:
         cluster.brokers.forget()
         check = Controller(cluster).check()
-        assert store.counts["get"] == 2 * CHECK_TRIES  # each after a read that shows whether the mount hangs
+        assert store.counts["get"] == CHECK_TRIES
     assert [finding.health for finding in check.findings] == [Health.UNANSWERED, Health.OK]
     assert orders(cluster).leader == 2
 
@@ -492,7 +493,7 @@ def test_appending_needs_no_controller(tmp_path: Path) -> None:
 
 def test_a_mount_that_hangs_is_offline_and_the_pass_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, first, _ = with_two_disks(tmp_path)
-    cluster.submit(partial(alter_configs, topic="", changes={"broker.session.timeout.ms": "100"}))
+    cluster.submit(partial(alter_configs, topic="", changes={"broker.session.timeout.ms": "1000"}))
     controller = Controller(cluster)
     assert {finding.health for finding in controller.check(wait=True).findings} == {Health.OK}
     get, answered, reads = LocalStore.get, threading.Event(), []
@@ -512,6 +513,29 @@ def test_a_mount_that_hangs_is_offline_and_the_pass_ends(tmp_path: Path, monkeyp
     while Health.UNANSWERED in {finding.health for finding in controller.check().findings}:
         pass
     assert is_online(cluster.refresh(), 1)
+
+
+@pytest.mark.parametrize("operation", ["put", "put_if_absent", "delete", "get", "list"])
+def test_a_location_where_calls_of_one_kind_wait_is_offline_until_they_end(tmp_path: Path, operation: str) -> None:
+    """As of a frozen file system, whose reads answer; ``put_if_absent`` and ``delete`` are of the owner record."""
+    with waiting_at(tmp_path / "disk1") as waiting:
+        cluster, _, _ = with_two_disks(tmp_path)
+        cluster.submit(partial(alter_configs, topic="", changes={"broker.session.timeout.ms": "1000"}))
+        controller = Controller(cluster)
+        assert {finding.health for finding in controller.check(wait=True).findings} == {Health.OK}
+        cluster.create_topic("other", assignment=[[2]])
+        cluster.log.clock.sleep(RENEW_SECONDS)  # a new owner record is due, and the one before is deleted
+        waiting.operations = {operation}
+        for _ in range(3):
+            assert [finding.health for finding in controller.check().findings] == [Health.UNANSWERED, Health.OK]
+        assert len(waiting.calls) == 1  # further checks do not wait in further threads
+        assert (orders(cluster).leader, orders(cluster).isr) == (2, (2,))
+        waiting.end()
+        health = Health.UNANSWERED
+        while health is Health.UNANSWERED:
+            health = controller.check().findings[0].health
+        assert health is Health.OK  # the check that was stored late does not look as if the location went back
+        assert is_online(cluster.refresh(), 1)
 
 
 def test_a_controller_keeps_its_lease_while_a_location_is_slow(tmp_path: Path) -> None:

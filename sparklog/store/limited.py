@@ -1,0 +1,183 @@
+"""A store whose calls end: one that has no answer in time raises StorageUnavailableError.
+
+A frozen file system, a hung mount or a suspended device keeps the thread of a call for ever, often that of a write
+alone: reads are answered from memory. So each call has a thread of its own, which does not keep the process alive.
+
+Rules: a call that was given up may take effect whenever the storage answers again, once. Until it has ended, all calls
+of this process to the same address raise: so what it does comes before what is done there afterwards, and a storage
+that does not answer takes a thread for each call that was under way, however often it is asked.
+Not for: the bytes of topics; data that the caller changes after a call has failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from sparklog.errors import StorageUnavailableError
+from sparklog.store.base import BytesLike, Deleted, InputFile, ObjectInfo, OutputFile, Store
+from sparklog.threads import call_in_thread
+
+Result = TypeVar("Result")
+
+RETRIES_SECONDS = 60.0
+"""seconds that a call of a storage behind a network has at least: its client sends a request again, and gives up by
+itself after 6 to 10 s if nothing listens, after minutes if nothing comes back."""
+
+LISTED_TOGETHER = 1000
+"""Objects of a listing that are one call."""
+
+_PARTS = 10
+"""parts in which an answer is waited for: a process that is suspended takes one of them for the storage's silence."""
+
+_given_up: set[tuple[str, Future[Any]]] = set()
+"""Calls that have not ended, by the address of their store."""
+
+
+class LimitedStore(Store):
+    """Wraps a store; each call has this many ``seconds``. Thread-safe. Not picklable."""
+
+    def __init__(self, store: Store, seconds: float) -> None:
+        self.root = store.root
+        self.largest_create_bytes = store.largest_create_bytes
+        self._store = store
+        self._seconds = seconds if store.is_local else max(seconds, RETRIES_SECONDS)
+
+    def _ask(self, call: Callable[..., Result], *args: object) -> Result:
+        if any(root == self.root for root, _ in tuple(_given_up)):
+            raise self._unanswered("an earlier call has no answer yet")
+        try:
+            answer = call_in_thread(partial(call, *args))
+        except RuntimeError:  # no thread can be started now
+            return call(*args)
+        try:
+            if any(wait([answer], self._seconds / _PARTS).done for _ in range(_PARTS)):
+                return answer.result()
+        finally:
+            if not answer.done():  # it hangs, or this thread is interrupted
+                asked = (self.root, answer)
+                _given_up.add(asked)
+                answer.add_done_callback(lambda _: _given_up.discard(asked))
+        raise self._unanswered(f"no answer within {self._seconds:g} s")
+
+    def _unanswered(self, why: str) -> StorageUnavailableError:
+        return StorageUnavailableError(f"{self.root} hangs: {why}", path=self.root)
+
+    @property
+    def is_local(self) -> bool:
+        return self._store.is_local
+
+    @property
+    def parallel_requests(self) -> int:
+        return self._ask(lambda: self._store.parallel_requests)
+
+    @property
+    def has_own_clock(self) -> bool:
+        return self._ask(lambda: self._store.has_own_clock)
+
+    @property
+    def is_private(self) -> bool:
+        return self._store.is_private
+
+    @property
+    def endpoint_to_probe(self) -> str:
+        return self._store.endpoint_to_probe
+
+    def get(self, key: str, max_bytes: int | None = None) -> bytes:
+        return self._ask(self._store.get, key, max_bytes)
+
+    def get_range(self, key: str, position: int, length: int) -> bytes:
+        return self._ask(self._store.get_range, key, position, length)
+
+    def put(self, key: str, data: BytesLike) -> None:
+        self._ask(self._store.put, key, data)
+
+    def put_if_absent(self, key: str, data: BytesLike) -> None:
+        self._ask(self._store.put_if_absent, key, data)
+
+    def sync(self, folder: str) -> None:
+        self._ask(self._store.sync, folder)
+
+    def delete(self, key: str) -> None:
+        self._ask(self._store.delete, key)
+
+    def delete_exactly(self, key: str, data: bytes) -> Deleted:
+        return self._ask(self._store.delete_exactly, key, data)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        found = self._ask(self._store.list, prefix)
+        while some := self._ask(lambda: tuple(islice(found, LISTED_TOGETHER))):
+            yield from some
+
+    def keys_after(self, folder: str, key: str) -> Sequence[str] | None:
+        return self._ask(self._store.keys_after, folder, key)
+
+    def list_others(self, folder: str) -> Sequence[tuple[str, str]]:
+        return self._ask(lambda: tuple(self._store.list_others(folder)))
+
+    def info(self, key: str) -> ObjectInfo:
+        return self._ask(self._store.info, key)
+
+    def open_input(self, key: str) -> InputFile:
+        return _LimitedInput(self._ask(self._store.open_input, key), self._ask)
+
+    def open_output(self, key: str) -> OutputFile:
+        return _LimitedOutput(self._ask(self._store.open_output, key), self._ask)
+
+    def remove_unfinished(self, before_ms: int) -> int:
+        return self._ask(self._store.remove_unfinished, before_ms)
+
+
+class _LimitedInput:
+    """An open file whose reads end. Thread-safe."""
+
+    def __init__(self, file: InputFile, ask: Callable[..., Any]) -> None:
+        self.key = file.key
+        self._file = file
+        self._ask = ask
+
+    @property
+    def size(self) -> int:
+        return int(self._ask(lambda: self._file.size))
+
+    @property
+    def bytes_read(self) -> int:
+        return self._file.bytes_read
+
+    def read_at(self, position: int, length: int) -> pa.Buffer:
+        return self._ask(self._file.read_at, position, length)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _LimitedOutput(OutputFile):
+    """A streaming write whose calls end. Not thread-safe."""
+
+    def __init__(self, file: OutputFile, ask: Callable[..., Any]) -> None:
+        self.key = file.key
+        self._file = file
+        self._ask = ask
+
+    def write(self, data: BytesLike) -> int:
+        return int(self._ask(self._file.write, data))
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def close(self) -> None:
+        self._ask(self._file.close)
+
+    def _close_both(self, other: OutputFile) -> None:
+        assert isinstance(other, _LimitedOutput), "of one store"
+        self._ask(self._file.close_with, other._file)
+
+    def abort(self) -> None:
+        with suppress(StorageUnavailableError):  # what remains is invisible
+            self._ask(self._file.abort)
