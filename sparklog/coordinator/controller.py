@@ -249,18 +249,18 @@ class Controller:
             raise ControllerMovedError(f"{current.controller} is the controller, with epoch {current.epoch}")
         retry_seconds = self._heartbeat_seconds()
         self._keep_lease()
-        finding = self._ask_for_long(broker)
+        finding = self._ask_and_keep_lease(broker)
         for attempt in range(CHECK_TRIES - 1):
             if finding.health is not Health.UNANSWERED or self._clock.monotonic() - start >= retry_seconds:
                 break  # clients of remote storages have retried for seconds by themselves
             self._clock.sleep(pause_after(attempt, RETRY_SECONDS))
             self._renew()
-            finding = self._ask_for_long(broker)
+            finding = self._ask_and_keep_lease(broker)
         if finding.health is not Health.OK:
             logger.info("broker %d: %s: %s", broker, finding.health.value, finding.why)
         return finding
 
-    def _ask_for_long(self, broker: int) -> Finding:
+    def _ask_and_keep_lease(self, broker: int) -> Finding:
         """Ask a location, and keep the lease meanwhile: a slow location takes several calls of some seconds, within
         which another candidate would take over, and be fenced by the next one in the middle of its pass, and so on."""
         return run_beside(partial(self._ask, broker), self._keep_lease, self._heartbeat_seconds())

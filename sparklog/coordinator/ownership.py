@@ -8,9 +8,8 @@ there is this one (``protocol.decide.ownership``); and the log has the commit re
 location that has no record; maintenance renews the record, so that it names a commit that an older copy does not have.
 
 Rules: each call of a location ends (``broker_store``). One that does not answer is skipped by ``check_all_owned``:
-nothing is deleted there. Between a check and
-the deletions that it precedes a process may be stopped: it looks again after a while (``gc.recent_look``), and names of
-files are not used again.
+nothing is deleted there. Between a check and the deletions that it precedes a process may be stopped: it looks again
+after a while (``gc.recent_look``), and names of files are not used again.
 Not for: taking locations over (``take_over``); writers, which are fenced by the controller's checks, and by the store's
 guard where that costs no request.
 """
@@ -62,8 +61,9 @@ def check_owned(coordinator: Coordinator, broker: int, state: State | None = Non
 
 
 def broker_store(coordinator: Coordinator, state: State, broker: int) -> Store:
-    """Return the store of a broker; each call of a location ends after ``broker.session.timeout.ms``. Without the root
-    nothing can be decided, so its calls have no end. Raises StorageError, UnsupportedStoreError."""
+    """Return the store of a broker; each call of a location ends after ``broker.session.timeout.ms``, or later behind a
+    network (``store.limited``). Without the root nothing can be decided, so its calls have no limit. Raises
+    StorageError, UnsupportedStoreError."""
     store = coordinator.brokers.store_of(state, broker)
     return LimitedStore(store, session_timeout_seconds(state)) if state.brokers[broker].url else store
 

@@ -13,8 +13,6 @@ Not for: copying (``mirror``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from msgspec import structs
 
 from sparklog import limits
@@ -30,7 +28,8 @@ from sparklog.log.layout import (
 )
 from sparklog.protocol.commit_bytes import decode_commit
 from sparklog.protocol.commits import MoveCluster, commit_key
-from sparklog.store.base import BytesLike, Deleted, InputFile, ObjectInfo, OutputFile, Store
+from sparklog.store.base import Store
+from sparklog.store.wrapped import WrappedStore
 
 
 def closed_for(mirror: Store) -> str:
@@ -74,59 +73,12 @@ def _versions(mirror: Store) -> list[int]:
     return sorted(version for version in versions if version is not None)
 
 
-class MirrorAsRoot(Store):
+class MirrorAsRoot(WrappedStore):
     """A mirror that is read and written as if it had its cluster.json already. Not picklable."""
 
     def __init__(self, mirror: Store, cluster_id: str) -> None:
-        self.root = mirror.root
-        self._mirror = mirror
+        super().__init__(mirror)
         self._cluster_file = encode_cluster_file(cluster_id)
 
-    @property
-    def is_local(self) -> bool:
-        return self._mirror.is_local
-
-    @property
-    def parallel_requests(self) -> int:
-        return self._mirror.parallel_requests
-
-    @property
-    def has_own_clock(self) -> bool:
-        return self._mirror.has_own_clock
-
-    @property
-    def endpoint_to_probe(self) -> str:
-        return self._mirror.endpoint_to_probe
-
-    def delete_exactly(self, key: str, data: bytes) -> Deleted:
-        return self._mirror.delete_exactly(key, data)
-
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
-        return self._cluster_file if key == CLUSTER_KEY else self._mirror.get(key, max_bytes)
-
-    def get_range(self, key: str, position: int, length: int) -> bytes:
-        return self._mirror.get_range(key, position, length)
-
-    def put(self, key: str, data: BytesLike) -> None:
-        self._mirror.put(key, data)
-
-    def put_if_absent(self, key: str, data: BytesLike) -> None:
-        self._mirror.put_if_absent(key, data)
-
-    def sync(self, folder: str) -> None:
-        self._mirror.sync(folder)
-
-    def delete(self, key: str) -> None:
-        self._mirror.delete(key)
-
-    def open_input(self, key: str) -> InputFile:
-        return self._mirror.open_input(key)
-
-    def open_output(self, key: str) -> OutputFile:
-        return self._mirror.open_output(key)
-
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        return self._mirror.list(prefix)
-
-    def info(self, key: str) -> ObjectInfo:
-        return self._mirror.info(key)
+        return self._cluster_file if key == CLUSTER_KEY else super().get(key, max_bytes)

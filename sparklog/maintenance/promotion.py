@@ -400,10 +400,12 @@ def _end_promotions(
     """End the promotions of other mirrors that have claimed these locations, if the old root is closed for this one;
     return their addresses."""
     ended: set[str] = set()
-    for record in [location.record for location in found.values()] if state.moved_to == target.root else []:
+    if state.moved_to != target.root:
+        return ended
+    for _, record in found.values():
         if record is not None and record.root not in (address_of(target), address_of(old)):
             with suppress(SparklogError):  # it does not answer
-                if _end_promotion(target, state, record, open_store(record.root, storage_options)):
+                if _end_promotion(target, state, record, _open_limited(record.root, storage_options)):
                     ended.add(record.root)
     return ended
 

@@ -287,9 +287,8 @@ def _maintain(
     size: int,
 ) -> None:
     removed = action.removed
-    topic_partition = (action.topic, action.partition)
     counts = (removed.segments, removed.size_bytes, segments, size)
-    rows["maintenance"].append((*stamp, context.writer, step, *topic_partition, *counts, None))
+    rows["maintenance"].append((*stamp, context.writer, step, action.topic, action.partition, *counts, None))
 
 
 def _delete_records(rows: Rows, stamp: _Stamp, context: _Context, action: DeleteRecords) -> None:

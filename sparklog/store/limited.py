@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from sparklog.errors import StorageUnavailableError
 from sparklog.store.base import BytesLike, Deleted, InputFile, ObjectInfo, OutputFile, Store
+from sparklog.store.wrapped import WrappedStore
 from sparklog.threads import call_in_thread
 
 Result = TypeVar("Result")
@@ -40,13 +41,11 @@ _given_up: set[tuple[str, Future[Any]]] = set()
 """Calls that have not ended, by the address of their store."""
 
 
-class LimitedStore(Store):
+class LimitedStore(WrappedStore):
     """Wraps a store; each call has this many ``seconds``. Thread-safe. Not picklable."""
 
     def __init__(self, store: Store, seconds: float) -> None:
-        self.root = store.root
-        self.largest_create_bytes = store.largest_create_bytes
-        self._store = store
+        super().__init__(store)
         self._seconds = seconds if store.is_local else max(seconds, RETRIES_SECONDS)
 
     def _ask(self, call: Callable[..., Result], *args: object) -> Result:
@@ -70,24 +69,12 @@ class LimitedStore(Store):
         return StorageUnavailableError(f"{self.root} hangs: {why}", path=self.root)
 
     @property
-    def is_local(self) -> bool:
-        return self._store.is_local
-
-    @property
     def parallel_requests(self) -> int:
         return self._ask(lambda: self._store.parallel_requests)
 
     @property
     def has_own_clock(self) -> bool:
         return self._ask(lambda: self._store.has_own_clock)
-
-    @property
-    def is_private(self) -> bool:
-        return self._store.is_private
-
-    @property
-    def endpoint_to_probe(self) -> str:
-        return self._store.endpoint_to_probe
 
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
         return self._ask(self._store.get, key, max_bytes)
@@ -173,10 +160,6 @@ class _LimitedOutput(OutputFile):
 
     def close(self) -> None:
         self._ask(self._file.close)
-
-    def _close_both(self, other: OutputFile) -> None:
-        assert isinstance(other, _LimitedOutput), "of one store"
-        self._ask(self._file.close_with, other._file)
 
     def abort(self) -> None:
         with suppress(StorageUnavailableError):  # what remains is invisible

@@ -64,6 +64,10 @@ _PROGRAMMING_ERRORS = (TypeError, AttributeError, NameError, AssertionError, Not
 _REFUSED_CODES = frozenset({errno.EINVAL, errno.EMSGSIZE, errno.ENAMETOOLONG, errno.EPERM, errno.ENOSYS})
 
 
+_LOOKUPS: ProcessLocal[Threads] = ProcessLocal(Threads)
+"""In which the clients' event loop, which all clients of a process share, looks up the names of hosts."""
+
+
 class FsspecStore(Store):
     """A folder of a bucket. Thread-safe, picklable (with its options), usable after a fork."""
 
@@ -153,7 +157,7 @@ class FsspecStore(Store):
             }
             client = kind(**options)
         if client.async_impl:
-            client.loop.call_soon_threadsafe(client.loop.set_default_executor, Threads())
+            client.loop.call_soon_threadsafe(client.loop.set_default_executor, _LOOKUPS.get())
         return client
 
     def _find_folder(self) -> str:

@@ -52,6 +52,7 @@ import pyarrow as pa
 
 from sparklog.errors import ObjectNotFoundError, StorageError, StorageUnavailableError
 from sparklog.store.base import BytesLike, Deleted, InputFile, ObjectInfo, OutputFile, Store
+from sparklog.store.wrapped import WrappedStore
 from sparklog.testing.faults import (
     DONE,
     HALF,
@@ -130,7 +131,7 @@ class LateEffect(NamedTuple):
     effect: Callable[[], object]
 
 
-class FaultyStore(Store):
+class FaultyStore(WrappedStore):
     """Wraps any store. Thread-safe. A pickled copy has the same faults and starts counting at 0."""
 
     def __init__(
@@ -147,12 +148,10 @@ class FaultyStore(Store):
         """Wrap ``store``. ``faults`` are the plan. With ``seed``, each step also draws a fault, of each kind in
         ``rates`` with that probability. ``before(step, call)`` runs first at every step, outside any lock: to delay, to
         let another writer run in between, or to raise. ``listing_lag`` and ``stale_reads`` are counted in steps."""
-        self.root = store.root
-        self._store = store
+        super().__init__(store)
         self._plan = {fault.step: _known(fault.kind) for fault in faults}
         self._set_rates(rates or {})
         self._seed = seed
-        self.largest_create_bytes = store.largest_create_bytes
         self._random = random.Random(seed)
         self.before = before
         self._listing_lag = listing_lag
@@ -180,29 +179,9 @@ class FaultyStore(Store):
         return f"FaultyStore({self._store!r}, faults={self._plan}, seed={self._seed})"
 
     @property
-    def is_local(self) -> bool:
-        return self._store.is_local
-
-    @property
     def wrapped(self) -> Store:
         """The store that the faults are injected into."""
         return self._store
-
-    @property
-    def parallel_requests(self) -> int:
-        return self._store.parallel_requests
-
-    @property
-    def has_own_clock(self) -> bool:
-        return self._store.has_own_clock
-
-    @property
-    def is_private(self) -> bool:
-        return self._store.is_private
-
-    @property
-    def endpoint_to_probe(self) -> str:
-        return self._store.endpoint_to_probe
 
     @property
     def counts(self) -> Counter[str]:

@@ -249,7 +249,7 @@ class ClusterFollower:
 
     def _follow(self) -> None:
         while not self._stopped.is_set():
-            self._watched.clear()  # before the refresh: whoever asks during it waits for the next one
+            self._watched.clear()  # first: a request during the refresh must start the next one
             try:
                 self.refresh()
             except Exception as error:  # whatever it is: a state that nobody follows must not look new

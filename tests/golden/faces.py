@@ -1,6 +1,6 @@
 """What clusters show: what commands print of them, their system tables, their metrics and their pages.
 
-    PYTHONPATH=. python tests/golden/faces.py       # write tests/golden/faces/ anew, after a change that is wanted
+    PYTHONPATH=. python tests/golden/faces.py       # regenerate tests/golden/faces/ after an intended change
 
 ``test_faces.py`` compares each face with the text that is kept, byte for byte. The clusters are copies of the golden
 ones, and the one that the tests of the page show; an hour has passed since their last commit.

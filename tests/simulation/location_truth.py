@@ -468,7 +468,7 @@ class Truth:
         self.changed_at = max(self.changed_at, *(root.newest.state.version for root in self.roots if root.disk is disk))
 
     def took_over(self, disk: Disk, unreached: Mapping[int, str]) -> None:
-        """Check that what a root could not take over, and takes over later, is no other root's."""
+        """Check that a take-over has not succeeded while another root owns a location."""
         for broker, why in unreached.items():
             if "it belongs to the root" in why:
                 self.find(TWO_ROOTS, f"{disk} took over, and broker {broker} does not answer: {why}")

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -56,6 +57,11 @@ def test_results_are_true_for_a_sample_of_answers(stub: StubS3, store: S3Store) 
     s3_answers.run(stub, store, points)
 
 
+def named_options(stub: StubS3) -> dict[str, Any]:
+    """Options with the host's name, as every S3 has one, which the client looks up in threads."""
+    return {**stub.options(), "endpoint_url": stub.endpoint.replace("127.0.0.1", "localhost")}
+
+
 AT_EXIT = """
 import atexit
 from sparklog.store import s3
@@ -74,7 +80,7 @@ atexit.register(write)
 
 
 def test_parts_are_sent_during_interpreter_shutdown(stub: StubS3) -> None:
-    program = AT_EXIT.format(options=stub.options())
+    program = AT_EXIT.format(options=named_options(stub))
     ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60)
     assert ended.stderr == ""
     assert S3Store("s3://bucket/at-exit", stub.options()).get("t-0/a.log") == b"0123456789" * 9
@@ -98,8 +104,6 @@ threading.Thread(target=work).start()
 
 
 def test_a_thread_goes_on_after_the_main_thread_has_ended(stub: StubS3) -> None:
-    """The host is a name, as that of every S3, which the client looks up in threads."""
-    options = {**stub.options(), "endpoint_url": stub.endpoint.replace("127.0.0.1", "localhost")}
-    program = [sys.executable, "-c", AFTER_MAIN.format(options=options)]
+    program = [sys.executable, "-c", AFTER_MAIN.format(options=named_options(stub))]
     ended = subprocess.run(program, check=False, capture_output=True, text=True, timeout=100)
     assert (ended.stderr, ended.stdout) == ("", f"{9 * read_ahead.WINDOW_BYTES}\n")

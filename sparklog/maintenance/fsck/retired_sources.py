@@ -93,15 +93,10 @@ class RetiredSources:
                 why_not = describe_returning(
                     lost, compacted_with, now.partition(lost.partition), listed.partition(lost.partition)
                 )
-        brokers: dict[int, None] = {}
-        for segment in before if not why_not else ():
-            try:
-                brokers[self._find_sound(topic, segment)] = None
-            except CorruptionError as error:
-                why_not = error.message
-                break
-        sources = () if why_not else tuple(before)
-        return Origin(topic, lost, sources, why_not, not before, compacted_with, tuple(brokers))
+        if why_not:
+            return Origin(topic, lost, why_not=why_not, has_none=not before)
+        brokers = dict.fromkeys(self._find_sound(topic, segment) for segment in before)
+        return Origin(topic, lost, tuple(before), compacted_with=compacted_with, brokers=tuple(brokers))
 
     def _lists_before(self, version: int) -> Mapping[str, TopicSegments]:
         """Return the segments of all topics right before a commit; none if commits or checkpoints of that time are
@@ -220,7 +215,7 @@ def _rewrite(coordinator: Coordinator, origin: Origin) -> str:
     replicas = replicas_of(coordinator, partition)
     replicas = replicas._replace(
         stores={**replicas.stores, **{broker: coordinator.store_of(broker) for broker in origin.brokers}},
-        read=(*dict.fromkeys((*origin.brokers, *replicas.read)),),
+        read=tuple(dict.fromkeys((*origin.brokers, *replicas.read))),
     )
     target = target_of(coordinator, state, topic, lost.partition)
     result = merge_segments(MergeTask(0, origin.sources, replicas, target, lost.closed))

@@ -1,10 +1,12 @@
 """The types of the columns that facts have in system tables.
 
-class TopicFacts(NamedTuple):
-    topic: Text
-    partitions: Number
+    class TopicFacts(NamedTuple):
+        topic: Text
+        partitions: Number
 
-columns_of(TopicFacts)          # {"topic": pa.string(), "partitions": pa.int32()}
+    columns_of(TopicFacts)          # {"topic": pa.string(), "partitions": pa.int32()}
+
+Not for: the columns of what commits changed (``schemas``).
 """
 
 from __future__ import annotations

@@ -99,15 +99,13 @@ class RangeReader:
     def _renew(self) -> None:
         """Renew the reader lease if it is due. Best effort: without it the read continues while the files exist."""
         lease, now_ms, now = self._lease, self._clock.now_ms(), self._clock.monotonic()
-        if lease is None or not (now >= self._renew_at or lease.is_due(now_ms)):
+        is_overdue = now >= self._renew_at  # whatever it states: its maker's clock may be hours ahead
+        if lease is None or not (is_overdue or lease.is_due(now_ms)):
             return
-        store = open_store(*self._options.address)
         try:
-            if now >= self._renew_at:  # the clock of the machine that made it may be hours ahead
-                self._lease = lease.renewed(store, self._clock)
-                self._renew_at = now + lease.ttl_ms / 2000
-            else:
-                self._lease = lease.kept(store, self._clock)
+            store = open_store(*self._options.address)
+            self._lease = (lease.renewed if is_overdue else lease.kept)(store, self._clock)
+            self._renew_at = now + lease.ttl_ms / 2000 if is_overdue else self._renew_at
         except SparklogError as error:
             logger.warning("reader lease %s could not be renewed: %s", lease.key, error)
             self._lease = lease._replace(until_ms=now_ms + lease.ttl_ms)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -37,7 +36,6 @@ from sparklog.protocol.decide.replicas import CaughtUp, expand_isr
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.state import PartitionState, State
 from sparklog.store.base import BytesLike, Store
-from sparklog.store.local import LocalStore
 from sparklog.store.location import IDENTITY_KEY
 from sparklog.store.memory import MemoryStore
 from sparklog.store.open import open_store
@@ -491,36 +489,11 @@ def test_appending_needs_no_controller(tmp_path: Path) -> None:
     assert cluster.state.controller.epoch == 0
 
 
-def test_a_mount_that_hangs_is_offline_and_the_pass_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster, first, _ = with_two_disks(tmp_path)
-    cluster.submit(partial(alter_configs, topic="", changes={"broker.session.timeout.ms": "1000"}))
-    controller = Controller(cluster)
-    assert {finding.health for finding in controller.check(wait=True).findings} == {Health.OK}
-    get, answered, reads = LocalStore.get, threading.Event(), []
-
-    def hang(store: LocalStore, key: str, max_bytes: int | None = None) -> bytes:
-        if store.root == str(first) and not answered.is_set():
-            reads.append(key)
-            answered.wait(60)
-        return get(store, key, max_bytes)
-
-    monkeypatch.setattr(LocalStore, "get", hang)
-    for _ in range(3):
-        assert [finding.health for finding in controller.check().findings] == [Health.UNANSWERED, Health.OK]
-    assert len(reads) == 1  # further checks do not wait in further threads
-    assert cluster.refresh().partition("orders", 0).leader == 2
-    answered.set()
-    while Health.UNANSWERED in {finding.health for finding in controller.check().findings}:
-        pass
-    assert is_online(cluster.refresh(), 1)
-
-
 @pytest.mark.parametrize("operation", ["put", "put_if_absent", "delete", "get", "list"])
 def test_a_location_where_calls_of_one_kind_wait_is_offline_until_they_end(tmp_path: Path, operation: str) -> None:
     """As of a frozen file system, whose reads answer; ``put_if_absent`` and ``delete`` are of the owner record."""
     with waiting_at(tmp_path / "disk1") as waiting:
         cluster, _, _ = with_two_disks(tmp_path)
-        cluster.submit(partial(alter_configs, topic="", changes={"broker.session.timeout.ms": "1000"}))
         controller = Controller(cluster)
         assert {finding.health for finding in controller.check(wait=True).findings} == {Health.OK}
         cluster.create_topic("other", assignment=[[2]])

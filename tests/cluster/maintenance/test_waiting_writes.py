@@ -11,7 +11,6 @@ from sparklog.coordinator.controller import Controller
 from sparklog.coordinator.take_over import take_over
 from sparklog.errors import InvalidRequestError
 from sparklog.log.owner_files import read_owner
-from sparklog.maintenance import promotion
 from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.mirror import mirror
 from sparklog.maintenance.promotion import promote
@@ -28,10 +27,8 @@ DATA = [b"0:0", b"0:1", b"0:2"]
 
 
 def prepared(folder: Path) -> Replicas:
-    """Topic orders is on broker 2, and nothing is on broker 1; calls may take a second."""
-    replicas = Replicas(folder, assignment=[[2]])
-    replicas.cluster.submit(lambda state: alter_configs(state, "", {"broker.session.timeout.ms": "1000"}))
-    return replicas
+    """Topic orders is on broker 2, and nothing is on broker 1."""
+    return Replicas(folder, assignment=[[2]])
 
 
 @pytest.mark.parametrize("operation", ["put_if_absent", "delete", "get", "list"])
@@ -70,10 +67,7 @@ def test_the_files_of_a_location_whose_deletions_wait_are_deleted_once_they_end(
         assert sorted(path for path in replicas.files(2) if path.endswith(".log")) == sorted(replicas.live_paths())
 
 
-def test_a_location_whose_writes_wait_is_not_owned_after_a_promotion_and_offline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(promotion, "ANSWER_SECONDS", 1.0)
+def test_a_location_whose_writes_wait_is_not_owned_after_a_promotion_and_offline(tmp_path: Path) -> None:
     target = str(tmp_path / "mirror")
     with waiting_at(tmp_path / "disk1") as waiting:
         replicas = prepared(tmp_path)
@@ -97,10 +91,7 @@ def test_a_location_whose_writes_wait_is_not_owned_after_a_promotion_and_offline
     assert owner.root == target
 
 
-def test_an_old_root_whose_writes_wait_is_replaced_only_when_forced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(promotion, "ANSWER_SECONDS", 1.0)
+def test_an_old_root_whose_writes_wait_is_replaced_only_when_forced(tmp_path: Path) -> None:
     root, target = str(tmp_path / "root"), str(tmp_path / "mirror")
     replicas = prepared(tmp_path)
     replicas.produce(3)
