@@ -73,7 +73,8 @@ _OWN = (
     ),
     ConfigDef(
         "broker.session.timeout.ms", "int", "9000",
-        "Time in ms without a heartbeat after which another controller takes over; also the longest call to a location on a disk.",
+        "Time in ms without a heartbeat after which another controller takes over; also the longest call to a location "
+        "on a disk.",
         minimum=1,
     ),
     ConfigDef(

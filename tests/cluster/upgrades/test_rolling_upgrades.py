@@ -222,7 +222,7 @@ def test_a_location_that_went_back_is_noticed_by_the_controller_of_the_other_ver
     cluster, disks = open_cluster(str(shared.root)), [tmp_path / "disk1", tmp_path / "disk2"]
     for disk in disks:
         add_broker(cluster, str(disk))
-    cluster.submit(partial(alter_configs, topic="", changes={"broker.session.timeout.ms": "5000"}))
+    cluster.submit(partial(alter_configs, topic="", changes={"broker.session.timeout.ms": "2000"}))
     cluster.create_topic("t", assignment=[[1, 2]])
     controllers = {"old": shared.old, "new": shared.new}
     assert shared.old.ask("maintain", ["elections"]) == []
