@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from sparklog.client.reader import LogReader
 from sparklog.coordinator import Coordinator
-from sparklog.errors import SparklogError
+from sparklog.errors import ObjectExistsError, SparklogError
 from sparklog.log.layout import CLUSTER_KEY, COMMITS, commit_version, read_certain_boundary, read_cluster_file
 from sparklog.log.owner_files import OWNERS, read_root
 from sparklog.protocol.commit_bytes import decode_commit, stored_digest
@@ -102,7 +102,12 @@ class Disk(MemoryStore):
         self.emptied.discard(key)
 
     def put_if_absent(self, key: str, data: BytesLike) -> None:
-        super().put_if_absent(key, data)
+        try:
+            super().put_if_absent(key, data)
+        except ObjectExistsError:
+            if self.truth is not None and key == CLUSTER_KEY:
+                self.truth.promoted_again(self)
+            raise
         if self.truth is not None:
             if key.startswith(COMMITS):
                 self.truth.follow(self)
@@ -366,9 +371,7 @@ class Truth:
         old = former[-1]
         is_late = read_root(disk).epoch <= read_root(old.disk).epoch  # else it was begun after the take-over
         if old.continues and is_late and not old.newest.state.moved_to:  # until it looks at who owns the locations
-            root = Root(disk, newest, old.data_disk)
-            self.roots.append(root)
-            self._give_up(root, old)
+            self._give_up(self._add_promoted(disk, newest, old), old)
             return self.follow(disk)
         addresses = [address for address, home in self.home.items() if home is disk]
         moved_to = old.newest.state.moved_to
@@ -380,14 +383,28 @@ class Truth:
         elif not moved_to and not forced:
             self.find(TWO_ROOTS, f"{disk} was promoted, and {old.disk} is not closed")
         old.in_force, old.is_replaced, old.forced = False, True, forced
-        root = Root(disk, newest, old.data_disk)
-        self.roots.append(root)
+        root = self._add_promoted(disk, newest, old)
         if forced:
             kept = newest.history()
             self.given_up |= {path for (partition, path) in old.newest.history() if (partition, path) not in kept}
             self._excuse_missing(root)
         self.follow(disk)
         self._check_holders(root, set())
+
+    def _add_promoted(self, disk: Disk, newest: Version, old: Root) -> Root:
+        """Return the root that a mirror became, which may have been one before its promotion was given up."""
+        root = next((root for root in self.roots if root.disk is disk), None)
+        if root is None:
+            root = Root(disk, newest, old.data_disk)
+            self.roots.append(root)
+        root.newest, root.in_force, root.forced = newest, True, False
+        return root
+
+    def promoted_again(self, disk: Disk) -> None:
+        """Take note of a forced promotion that is repeated after the old root took over: it is decided when the mirror,
+        which has its cluster.json from the first time, has a later epoch than any other root."""
+        if self.is_newest_epoch(disk) and any(root.disk is disk and not root.in_force for root in self.roots):
+            self.became_root(disk)
 
     def force(self, address: str) -> None:
         """Take note that a forced promotion begins, also of a root that has taken over before."""
