@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from sparklog.client.producer.futures import Sizes
-from sparklog.client.producer.record_accumulator import PendingBatch, RecordLists
+from sparklog.client.producer.record_accumulator import PendingBatch
 from sparklog.client.producer.topic_routing import TopicMetadata
 from sparklog.coordinator import Coordinator
 from sparklog.errors import InvalidRecordError, SparklogError
@@ -151,30 +151,31 @@ def _key(coordinator: Coordinator, state: State, topic: TopicMetadata, partition
 
 def _to_columns(batch: PendingBatch) -> None:
     """Convert a batch's lists to Arrow, keep the sizes for metadata, and free the lists. Idempotent."""
-    if batch.lists is not None:
+    if batch.columns is None:
+        batch.stamps = array("q", batch.times)
         try:
-            batch.columns, batch.sizes = _from_lists(batch.lists)
+            columns, batch.sizes = _from_lists(batch)
         except (pa.ArrowException, UnicodeError, TypeError, ValueError, OverflowError) as error:
             raise InvalidRecordError(
                 f"a record for {batch.topic_partition} cannot be stored: {error}; correct the serializer's result",
                 **batch.topic_partition._asdict(),
             ) from error
-        batch.rows = batch.columns.num_rows
-        batch.lists = None
+        batch.columns, batch.rows = columns, columns.num_rows
+        batch.values, batch.times, batch.keys, batch.header_list = [], [], None, None
 
 
-def _from_lists(lists: RecordLists) -> tuple[pa.RecordBatch, Sizes]:
+def _from_lists(batch: PendingBatch) -> tuple[pa.RecordBatch, Sizes]:
     columns: dict[str, pa.Array] = {}
     key_sizes, header_sizes = None, None
-    if lists.keys is not None:
-        columns["key"], key_sizes = _binary(lists.keys)
-    columns["value"], value_sizes = _binary(lists.values)
-    columns["timestamp"] = timestamp_array(lists.stamps)
-    if lists.header_list is not None:
-        columns["headers"] = headers_array(lists.header_list)
-        header_sizes = [-1 if headers is None else _headers_size(headers) for headers in lists.header_list]
-    batch = pa.RecordBatch.from_arrays(list(columns.values()), schema=record_schema(tuple(columns)))
-    return batch, (key_sizes, value_sizes, header_sizes)
+    if batch.keys is not None:
+        columns["key"], key_sizes = _binary(batch.keys)
+    columns["value"], value_sizes = _binary(batch.values)
+    columns["timestamp"] = timestamp_array(batch.stamps)
+    if batch.header_list is not None:
+        columns["headers"] = headers_array(batch.header_list)
+        header_sizes = [-1 if headers is None else _headers_size(headers) for headers in batch.header_list]
+    records = pa.RecordBatch.from_arrays(list(columns.values()), schema=record_schema(tuple(columns)))
+    return records, (key_sizes, value_sizes, header_sizes)
 
 
 def _binary(values: Sequence[bytes | None]) -> tuple[pa.Array, Sequence[int]]:

@@ -4,13 +4,13 @@ A batch stores its records by column, so that the sender turns each column into 
 until the sender drains it or it has ``limits.TARGET_BATCH_BYTES``. As soon as anything is due, the sender drains all
 batches of all partitions, to publish them in one commit.
 
-Rules: a single lock, held for microseconds, and never during a write. A record is in a batch once ``rows`` counts it:
-whatever an interrupt (Ctrl-C, an alarm) left behind it is cut off by the next append. A signal handler may interrupt a
-method at any call, and call others of the same producer before it returns, also ones that wait, during which the lock
-is free: what depends on nothing having changed is done in statements without a call, between which no handler runs. A
-batch without rows is never sent or waited for. Memory is counted from ``append`` until
-the records are committed or have failed; an append waits while none is free. Nothing is due before ``linger``, unless a
-batch has ``batch_size`` bytes, memory is scarce, or the producer is flushed or closed.
+Rules: a single lock, held for microseconds, and never during a write. A signal handler (Ctrl-C, an alarm) may interrupt
+a method at any call, and call others of the same producer before it returns, also ones that wait, during which the lock
+is free. What depends on nothing having changed, so that a record is in a batch and counted or not there at all, is done
+in statements without a call, between which no handler runs; they create no object that the garbage collector counts,
+since what that calls may be interrupted. A batch without rows is never sent or waited for. Memory is counted from
+``append`` until the records are committed or have failed; an append waits while none is free. Nothing is due before
+``linger``, unless a batch has ``batch_size`` bytes, memory is scarce, or the producer is flushed or closed.
 
 Not for: storage, sequences, transactions.
 """
@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 import threading
-from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,58 +38,24 @@ from sparklog.types import TopicPartition
 RECORD_OVERHEAD_BYTES = 100
 """bytes counted for a waiting record on top of its key, value and headers: about what Python needs for it."""
 
+NOTHING = (None,)
+
 LONGEST_WAIT_SECONDS = 3600.0
 """seconds after which the thread that fails overdue batches looks again, however long ``delivery_timeout_ms`` is."""
-
-
-class RecordLists:
-    """The records of a batch by column; ``keys`` and ``header_list`` are None as long as no record has any.
-
-    ``stamps`` are microseconds. ``attempts`` counts the appends that were begun: if the batch has fewer rows, some were
-    interrupted, and any of the lists may be longer.
-    """
-
-    __slots__ = ("attempts", "header_list", "keys", "stamps", "values")
-
-    def __init__(self) -> None:
-        self.attempts = 0
-        self.values: list[bytes | None] = []
-        self.stamps = array("q")
-        self.keys: list[bytes | None] | None = None
-        self.header_list: list[Headers | None] | None = None
-
-    def add_rare(self, attempt: int, index: int, key: bytes | None, headers: Headers | None) -> None:
-        """Add the key and headers of the record at ``index``, if any record of the batch has one.
-
-        Does nothing once a handler's append has followed this attempt: the rows are others then.
-        """
-        if self.attempts == attempt and (key is not None or self.keys is not None):
-            if self.keys is None:
-                self.keys = [None] * index
-            self.keys.append(key)
-        if self.attempts == attempt and (headers or self.header_list is not None):
-            if self.header_list is None:
-                self.header_list = [None] * index
-            self.header_list.append(headers or None)
-
-    def copy(self, rows: int) -> RecordLists:
-        """Return the first ``rows`` records, in lists of their own."""
-        copied = RecordLists()
-        copied.values, copied.stamps = self.values[:rows], self.stamps[:rows]
-        copied.keys = None if self.keys is None else self.keys[:rows]
-        copied.header_list = None if self.header_list is None else self.header_list[:rows]
-        return copied
 
 
 class PendingBatch(RecordBatchResult):
     """Records of one partition that become one record batch, and their outcome.
 
-    Records are added to ``open`` until the batch is taken; then it is None, and ``lists`` has them. A batch made of
-    Arrow columns has ``columns``, of the file's types, in place of lists. ``rows`` is how many records it has. ``size``
-    is in bytes, as counted against ``buffer_memory``.
+    Records are added, by column, while the batch ``is_open``: until it is taken. ``times`` are microseconds; ``keys``
+    and ``header_list`` are None as long as no record has any. A batch made of Arrow columns has ``columns``, of the
+    file's types, instead. ``rows`` is how many records it has. ``size`` is in bytes, as counted against
+    ``buffer_memory``.
     """
 
-    __slots__ = ("columns", "created", "lists", "next_step", "open", "rows", "size")
+    __slots__ = (
+        "columns", "created", "header_list", "is_open", "keys", "next_step", "rows", "size", "times", "values"
+    )  # fmt: skip
 
     def __init__(self, condition: Condition, topic_partition: TopicPartition, created: float, full: int) -> None:
         super().__init__(condition, topic_partition)
@@ -98,16 +63,22 @@ class PendingBatch(RecordBatchResult):
         self.next_step = full
         self.size = 0
         self.rows = 0
-        self.open: RecordLists | None = RecordLists()
-        self.lists: RecordLists | None = None
+        self.is_open = True
+        self.values: list[bytes | None] = []
+        self.times: list[int] = []
+        self.keys: list[bytes | None] | None = None
+        self.header_list: list[Headers | None] | None = None
         self.columns: pa.RecordBatch | None = None
 
-    def take(self) -> None:
-        """End the batch: what an append that is interrupted now adds later gets into lists that nobody reads."""
-        if self.open is not None:
-            self.lists = self.open.copy(self.rows)
-            self.stamps = self.lists.stamps
-            self.open = None
+    def begin_column(self, key: bytes | None, headers: Headers | None) -> None:
+        """Begin the column of headers or of keys that a record needs and the batch lacks."""
+        rows = self.rows
+        missing: list[Any] = [None] * rows
+        is_unchanged = self.is_open and self.rows == rows  # else a handler has sent, or has had the batch taken
+        if is_unchanged and headers and self.header_list is None:
+            self.header_list = missing
+        if is_unchanged and key is not None and self.keys is None and self.header_list is not missing:
+            self.keys = missing
 
 
 @dataclass(eq=False, slots=True)
@@ -180,38 +151,38 @@ class Accumulator:
 
         Raises the error that ``refusal`` makes, and KafkaTimeoutError if no memory was free within ``max_block_ms``.
         """
+        values, times = (value,), (stamp * 1000,)
+        keys = NOTHING if key is None else (key,)
+        header_list = (headers,) if headers else NOTHING
         while True:
             with self.lock:
                 if self.refusal is not None:
                     raise self.refusal()
                 if self.used + size <= self._limit or self._wait_for_room(queue, size):
                     batch = queue.open or self._open(queue)
-                    lists, index, added = batch.open, batch.rows, False
-                    if lists is None:  # a handler's call has had it taken
-                        continue
-                    if lists.attempts != index:  # appends were interrupted: cut off what they have left, without a call
-                        del lists.values[index:], lists.stamps[index:]
-                        if lists.keys is not None:
-                            del lists.keys[index:]
-                        if lists.header_list is not None:
-                            del lists.header_list[index:]
-                    lists.attempts = attempt = lists.attempts + 1
-                    lists.values.append(value)
-                    lists.stamps.append(stamp * 1000)
-                    if key is not None or headers or lists.keys is not None or lists.header_list is not None:
-                        lists.add_rare(attempt, index, key, headers)
-                    # One statement, so that no handler comes in between: the record is in the batch, and is counted,
-                    # unless a handler has sent, had the batch taken or closed the producer since it was begun.
-                    batch.rows, batch.size, self.used, added = (
-                        (index + 1, batch.size + size, self.used + size, True)
-                        if lists.attempts == attempt and batch.open is lists and self.refusal is None
-                        else (batch.rows, batch.size, self.used, False)
-                    )
-                    if not added:
-                        continue
-                    if batch.size >= batch.next_step:
-                        self._fill(queue, batch)
-                    return FutureRecordMetadata(batch, index)
+                    # No call and no new object but numbers from here until the record is counted: a handler's call may
+                    # have had the batch taken, or have closed the producer.
+                    if (
+                        batch.is_open
+                        and self.refusal is None
+                        and (key is None or batch.keys is not None)
+                        and (not headers or batch.header_list is not None)
+                    ):
+                        index = batch.rows
+                        batch.values += values
+                        batch.times += times
+                        if batch.keys is not None:
+                            batch.keys += keys
+                        if batch.header_list is not None:
+                            batch.header_list += header_list
+                        batch.rows = index + 1
+                        batch.size += size
+                        self.used += size
+                        if batch.size >= batch.next_step:
+                            self._fill(queue, batch)
+                        return FutureRecordMetadata(batch, index)
+                    batch.begin_column(key, headers)
+                    continue
             self._call_make_room()
 
     def append_columns(self, queue: PartitionQueue, columns: pa.RecordBatch) -> PendingBatch:
@@ -235,7 +206,7 @@ class Accumulator:
         batch.in_transaction = self.in_transaction
         batch.columns = columns
         if columns is not None:
-            batch.open, batch.size, batch.rows = None, columns.nbytes, columns.num_rows
+            batch.is_open, batch.size, batch.rows = False, columns.nbytes, columns.num_rows
         try:
             queue.batches += [batch]  # from here on without a call but the last: no interrupt comes in between
             self._filled[queue] = None
@@ -322,7 +293,7 @@ class Accumulator:
         taken: Drained = []
         for queue in self._filled:
             for batch in queue.batches:
-                batch.take()
+                batch.is_open = False
                 if not batch.rows:  # an append was interrupted before its first record was in it
                     self.unfinished.discard(batch)
             batches = [batch for batch in queue.batches if batch.rows]
@@ -352,7 +323,7 @@ class Accumulator:
             for queue in self._filled:
                 old = [batch for batch in queue.batches if batch.created <= oldest]
                 for batch in old:
-                    batch.take()
+                    batch.is_open = False
                 if old:
                     queue.batches = [batch for batch in queue.batches if batch.created > oldest]
                     queue.open = queue.batches[-1] if queue.open in queue.batches else None
