@@ -4,7 +4,9 @@ and run."""
 from __future__ import annotations
 
 import json
+import os
 import re
+from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -17,6 +19,8 @@ from tests.deployment.records import create, fill, values_of
 
 pytestmark = on_clusters("k8s")
 MANIFESTS = CHECKOUT / "conf" / "kubernetes" / "manifests"
+DEFINITIONS = os.environ.get("SPARKLOG_OPERATOR_CRDS", "")
+"""A folder with the Spark operator's CustomResourceDefinitions, charts/spark-operator-chart/crds of its repository."""
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +40,23 @@ def root(every_cluster: SparkCluster, kubectl: Kubectl) -> Root:
 def test_manifests_are_those_of_the_chart_and_admitted(kubectl: Kubectl) -> None:
     kubectl.run("bash", "scripts/manifests.sh", "--check")
     for manifest in sorted(MANIFESTS.glob("*.yaml")):
-        if manifest.name != "applications.yaml":  # these need the Spark operator
+        if manifest.name != "applications.yaml":  # these need the Spark operator: see the next test
             kubectl.run("kubectl", "apply", "--dry-run=server", "--filename", str(manifest))
+
+
+@pytest.mark.skipif(not DEFINITIONS, reason="SPARKLOG_OPERATOR_CRDS names no folder")
+def test_applications_are_admitted_by_the_definitions_of_the_spark_operator(kubectl: Kubectl) -> None:
+    applications = MANIFESTS / "applications.yaml"
+    submit = ("kubectl", "apply", "--dry-run=server", "--validate=strict", "--filename", "-")
+    definitions = [f"--filename={path}" for path in sorted(Path(DEFINITIONS).glob("*.yaml"))]
+    kubectl.run("kubectl", "apply", "--server-side", *definitions)
+    try:
+        kubectl.run("kubectl", "wait", "--for=condition=established", *definitions, "--timeout=60s")
+        assert kubectl.run(*submit, stdin=applications.read_text()).count("created (server dry run)") == 2
+        with pytest.raises(AssertionError, match="unknown field"):
+            kubectl.run(*submit, stdin=applications.read_text().replace("mainApplicationFile", "mainFile"))
+    finally:
+        kubectl.run("kubectl", "delete", *definitions)
 
 
 def test_a_pod_with_more_rights_is_refused(kubectl: Kubectl) -> None:
