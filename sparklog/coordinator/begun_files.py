@@ -1,9 +1,9 @@
-"""Checks that files to append belong to the history of this log and exist.
+"""Checks that files to append belong to the timeline of this log and exist.
 
 The version in a file's name is that of the cluster which its writer knew. It says which copies count
-(``protocol.decide.brokers.may_lack``), but only in the writer's history: in a root that was restored from before that
+(``protocol.decide.brokers.may_lack``), but only in the writer's timeline: in a root that was restored from before that
 version, the number is another commit's. A process that opens the root after the restore has not read the former
-history, so the request states the commit at which its files were begun (``Begun``), and that is compared here.
+timeline, so the request states the commit at which its files were begun (``Begun``), and that is compared here.
 
 A root and its locations may also be restored to a version after that one. Then the commits match, but the files are
 missing. So a job's files are checked for existence before they are appended. A client's files are checked on local
@@ -44,7 +44,7 @@ StoreOf = Callable[[State, int], Store]
 def check_begun(log: CommitLog, store_of: StoreOf, request: AppendRequest) -> AppendRequest:
     """Return the request with the copies that count.
 
-    Raises RootReplacedError if files were begun in another history than this log's, or are gone; StorageError.
+    Raises RootReplacedError if files were begun in another timeline than this log's, or are gone; StorageError.
     """
     for begun in request.begun:
         stored = find_digest(log, begun)
@@ -67,8 +67,8 @@ def check_still_there(log: CommitLog, store_of: StoreOf, request: AppendRequest,
     if find_missing_copy(log.state, store_of, (append.run for append in request.appends)) is None:
         return request
     log.refresh()
-    state, history = log.state_in_history()
-    if request.history not in (None, history):  # refused when it is submitted
+    state, timeline = log.state_in_timeline()
+    if request.timeline not in (None, timeline):  # refused when it is submitted
         return request
     if not any(isinstance(action, Append) for action in decide_append(state, request).actions):
         return request

@@ -24,7 +24,7 @@ from sparklog import limits
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.health import TRIAL_KEY
 from sparklog.coordinator.location_files import look_at
-from sparklog.coordinator.one_history import in_one_history
+from sparklog.coordinator.one_timeline import in_one_timeline
 from sparklog.coordinator.ownership import check_claimable, claim_quietly, examine_owner, own_again
 from sparklog.coordinator.removals import delete_notes, find_notes
 from sparklog.errors import (
@@ -180,7 +180,7 @@ def _identify_again(coordinator: Coordinator, store: Store) -> None:
         logger.warning("%s was registered again while it was removed; it is broker %d", store.root, broker)
 
 
-@in_one_history
+@in_one_timeline
 def remove_broker(coordinator: Coordinator, broker: int) -> None:
     """Remove a broker that holds no replica; its files stay, except for those that identify it.
 
@@ -236,8 +236,8 @@ def _forget_location(coordinator: Coordinator, broker: int, url: str, is_owned: 
             if identity is not None and is_another_roots(own, read_owner(store, cluster_id)):
                 return  # promoted, or taken over, since
             step()
-    finally:  # whatever the history is now, its registrations need their files
-        coordinator = coordinator.of_any_history
+    finally:  # whatever the timeline is now, its registrations need their files
+        coordinator = coordinator.of_any_timeline
         _identify_again(coordinator, store)
         if broker in coordinator.state.brokers:
             own_again(coordinator, broker)
@@ -258,7 +258,7 @@ def cordon_broker(coordinator: Coordinator, broker: int, cordoned: bool = True) 
             return is_change
 
 
-@in_one_history
+@in_one_timeline
 def move_broker(coordinator: Coordinator, broker: int, url: str) -> bool:
     """Change the location of a broker's files; return whether that is a change.
 
@@ -311,7 +311,7 @@ def move_broker(coordinator: Coordinator, broker: int, url: str) -> bool:
     return move.moved
 
 
-@in_one_history
+@in_one_timeline
 def replace_location(coordinator: Coordinator, broker: int) -> None:
     """Accept an empty location in place of a broker's lost one: from now on it is that broker.
 

@@ -34,7 +34,7 @@ from sparklog.coordinator.closed_root import ROOT_BROKER, close_root
 from sparklog.coordinator.coordinator import Coordinator, writer_name
 from sparklog.coordinator.health import Finding, Health, check_location, note_check
 from sparklog.coordinator.leases import LeaseWatch
-from sparklog.coordinator.one_history import one_history
+from sparklog.coordinator.one_timeline import one_timeline
 from sparklog.coordinator.ownership import (
     broker_store,
     describe_other_address,
@@ -201,7 +201,7 @@ class Controller:
             return Pass(0)
         shared = self.coordinator
         try:
-            with one_history(shared) as self.coordinator:
+            with one_timeline(shared) as self.coordinator:
                 return self._check_all()
         finally:
             self.coordinator = shared

@@ -43,7 +43,7 @@ from sparklog.ids import Ids, RandomIds
 from sparklog.log.broker_files import read_identity
 from sparklog.log.commits.commit_attempt import Outcome
 from sparklog.log.commits.commit_log import CommitLog
-from sparklog.log.commits.replaced_root import refuse_unlinked_history
+from sparklog.log.commits.replaced_root import refuse_unlinked_timeline
 from sparklog.log.creation import create_object
 from sparklog.log.elapsed import ElapsedTime, Moment
 from sparklog.log.layout import CLUSTER_KEY, COMMITS, commit_version, encode_cluster_file, exists
@@ -118,8 +118,8 @@ class Coordinator:
         self.members_lock = threading.Lock()
 
     @property
-    def of_any_history(self) -> Coordinator:
-        """The coordinator that goes on when its log leaves a history (``one_history``)."""
+    def of_any_timeline(self) -> Coordinator:
+        """The coordinator that goes on when its log leaves a timeline (``one_timeline``)."""
         return self
 
     @property
@@ -186,12 +186,12 @@ class Coordinator:
     def append(self, request: AppendRequest, written: Moment | None = None) -> AppendResult:
         """Make written runs part of the log, all or none. ``written`` is when this process began to write the first of
         their files, by ``elapsed``. Raises as ``decide_append`` and ``submit``, and RootReplacedError if another
-        process wrote them in another history, or if they are gone."""
+        process wrote them in another timeline, or if they are gone."""
         if request.begun:
-            history = self.log.unlinked_jumps  # read first: after a later jump the check is worthless
+            timeline = self.log.unlinked_jumps  # read first: after a later jump the check is worthless
             request = check_begun(self.log, self.brokers.store_of, request)
-            history = history if request.history is None else request.history
-            request = msgspec.structs.replace(request, begun=(), history=history)
+            timeline = timeline if request.timeline is None else request.timeline
+            request = msgspec.structs.replace(request, begun=(), timeline=timeline)
         elif written is not None:
             seconds = self.elapsed.seconds_since(written)
             request = check_still_there(self.log, self.brokers.store_of, request, seconds)
@@ -199,8 +199,8 @@ class Coordinator:
         for new in missing:
             if self.ignores_case:
                 check_case(self.state, new.name)
-        histories = [request.history, *(commit.history for commit in request.groups)]
-        result = self.submit(partial(decide_append, request=request), histories=histories)
+        timelines = [request.timeline, *(commit.timeline for commit in request.groups)]
+        result = self.submit(partial(decide_append, request=request), timelines=timelines)
         for new in missing:
             warn_of_created_topic(new.name, new.partitions)
         return result
@@ -211,17 +211,17 @@ class Coordinator:
         self,
         decide: Callable[[State], Decision[Result]],
         others: int = 0,
-        histories: Sequence[int | None] = (),
+        timelines: Sequence[int | None] = (),
     ) -> Result:
         """Decide and commit one request, together with all other pending ones, and return its result.
 
         ``decide`` is pure and may be called several times, each time with a newer state. ``others`` is how many more
-        requests are about to come: the commit waits for them, ``GATHER_SECONDS`` at most. ``histories`` are the log's
+        requests are about to come: the commit waits for them, ``GATHER_SECONDS`` at most. ``timelines`` are the log's
         ``unlinked_jumps`` of when the offsets, files and ids in the request were found; raises UnlinkedHistoryError
         once it has others.
         """
         self._check_process()
-        request = _Request(partial(self._decide_in, histories, decide) if histories else decide)
+        request = _Request(partial(self._decide_in, timelines, decide) if timelines else decide)
         with self._waiting_lock:
             self.pending.append(request)
         with self._committing:
@@ -231,11 +231,11 @@ class Coordinator:
         return request.answer()
 
     def _decide_in(
-        self, histories: Sequence[int | None], decide: Callable[[State], Decision[Result]], state: State
+        self, timelines: Sequence[int | None], decide: Callable[[State], Decision[Result]], state: State
     ) -> Decision[Result]:
-        """Decide a request of these histories; the log is locked, so its ``unlinked_jumps`` are those of ``state``."""
-        if any(history not in (None, self.log.unlinked_jumps) for history in histories):
-            raise refuse_unlinked_history(
+        """Decide a request of these timelines; the log is locked, so its ``unlinked_jumps`` are those of ``state``."""
+        if any(timeline not in (None, self.log.unlinked_jumps) for timeline in timelines):
+            raise refuse_unlinked_timeline(
                 self.store, "the producer id may belong to another producer, and offsets and files to other records"
             )
         return decide(state)

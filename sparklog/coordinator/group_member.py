@@ -78,7 +78,7 @@ _COMMIT_TRIES = 5
 
 _REMOVED = "it was removed from the group"
 
-_OTHER_HISTORY = "the root may have been restored from a copy since they were found, and their records may be others"
+_OTHER_TIMELINE = "the root may have been restored from a copy since they were found, and their records may be others"
 
 _NOTHING: frozenset[TopicPartition] = frozenset()
 
@@ -390,18 +390,18 @@ class GroupMember:
         self,
         offsets: Offsets | None = None,
         ids: Mapping[str, str] | None = None,
-        history: int | None = None,
+        timeline: int | None = None,
         replaces: Mapping[tuple[str, int], int | None] | None = None,
     ) -> None:
         """Release the revoked partitions that ``reconcile`` reported, once the caller has stopped reading them.
 
         ``offsets`` are committed first, in the same commit if they fit one; those of topics that were deleted or
-        re-created since are left out (``ids`` and ``history`` as for ``prepare``), and those that do not replace what
+        re-created since are left out (``ids`` and ``timeline`` as for ``prepare``), and those that do not replace what
         ``replaces`` says (``GroupCommit``). If a rebalance has overtaken this, they are committed alone, and
         ``reconcile`` reports again. Raises CommitFailedError if the member was removed, or the offsets are of another
-        history.
+        timeline.
         """
-        found = self.prepare(offsets or {}, ids, history)
+        found = self.prepare(offsets or {}, ids, timeline)
         last = msgspec.structs.replace(found, replaces=replaces or {}, leaves_out_deleted=True)
         others = self._others_in_this_process()
         *earlier, rest = _split(last)
@@ -409,9 +409,9 @@ class GroupMember:
         try:
             for part in earlier:
                 self._commit_part(part)
-            self._insist(partial(acknowledge_revocation, commit=released), others, [released.history])
+            self._insist(partial(acknowledge_revocation, commit=released), others, [released.timeline])
         except UnlinkedHistoryError as error:
-            raise self._commit_failed(last, _OTHER_HISTORY) from error
+            raise self._commit_failed(last, _OTHER_TIMELINE) from error
         except IllegalGenerationError:
             self.submit(last)
         except UnknownMemberIdError as error:
@@ -429,13 +429,13 @@ class GroupMember:
     # -- offsets
 
     def prepare(
-        self, offsets: Offsets, ids: Mapping[str, str] | None = None, history: int | None = None
+        self, offsets: Offsets, ids: Mapping[str, str] | None = None, timeline: int | None = None
     ) -> GroupCommit:
         """Return a commit of offsets that were just found, for ``submit``: by this membership, of the topics as they
         are now.
 
         ``ids`` are those of the topics whose offsets they are, by name; by default of the topics as reported, or, for
-        one that was never this member's, as read. ``history`` is the log's ``unlinked_jumps`` of when they were found,
+        one that was never this member's, as read. ``timeline`` is the log's ``unlinked_jumps`` of when they were found,
         by default of now.
         """
         reported = {topic: self.topic_ids[topic] for topic, _ in offsets if topic in self.topic_ids}
@@ -446,7 +446,7 @@ class GroupMember:
             generation=self.generation,
             instance_id=self.instance_id,
             topic_ids={**topic_ids(self.coordinator.state, offsets), **reported, **(ids or {})},
-            history=self.coordinator.log.unlinked_jumps if history is None else history,
+            timeline=self.coordinator.log.unlinked_jumps if timeline is None else timeline,
         )
 
     def commit(self, offsets: Offsets) -> None:
@@ -458,7 +458,7 @@ class GroupMember:
 
         A later generation does no harm as long as that member still holds the partitions: it gives none up without an
         acknowledgement, which its caller sends after its commits. Raises CommitFailedError if it does not, the topic
-        was re-created since or the log has left the history, FencedInstanceIdError, UnknownTopicOrPartitionError,
+        was re-created since or the log has left the timeline, FencedInstanceIdError, UnknownTopicOrPartitionError,
         InvalidRequestError; after IndeterminateCommitError it may be called again.
         """
         for part in _split(commit) if commit.offsets else ():
@@ -469,10 +469,10 @@ class GroupMember:
             raise self._commit_failed(commit, "it is not in the group")
         for _ in range(_COMMIT_TRIES):
             try:
-                self._insist(partial(commit_group_offsets, commit=commit), histories=[commit.history])
+                self._insist(partial(commit_group_offsets, commit=commit), timelines=[commit.timeline])
                 return
             except UnlinkedHistoryError as error:
-                raise self._commit_failed(commit, _OTHER_HISTORY) from error
+                raise self._commit_failed(commit, _OTHER_TIMELINE) from error
             except UnknownMemberIdError as error:
                 raise self._commit_failed(commit, _REMOVED) from error
             except IllegalGenerationError as error:
@@ -517,11 +517,11 @@ class GroupMember:
             )
 
     def _insist(
-        self, decide: Callable[[State], Decision[object]], others: int = 0, histories: Sequence[int | None] = ()
+        self, decide: Callable[[State], Decision[object]], others: int = 0, timelines: Sequence[int | None] = ()
     ) -> None:
         """Submit a change, and retry it while its outcome is unknown: all changes of a member are idempotent."""
         retry(
-            lambda: self.coordinator.submit(decide, others, histories),
+            lambda: self.coordinator.submit(decide, others, timelines),
             self._clock,
             [0.0] * (_COMMIT_TRIES - 1),
             is_a(IndeterminateCommitError),

@@ -5,7 +5,7 @@ the rest of the range is looked up in the newest state and read from the current
 newest list still names the file that cannot be read.
 
 Rules: offsets never change, so a range read partly from old and partly from new files has each record once, within one
-history: in a root that was restored since, the same offsets may be other records. If the newest state cannot be read,
+timeline: in a root that was restored since, the same offsets may be other records. If the newest state cannot be read,
 that is the error: it is not known then whether records are lost.
 Not for: positions (``client.consumer``), rows (``log.records.batches``).
 """
@@ -18,7 +18,7 @@ from sparklog.clock import Clock
 from sparklog.coordinator.begun_files import find_digest
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.errors import DataLossError, OffsetOutOfRangeError, SparklogError, StorageError
-from sparklog.log.commits.replaced_root import refuse_replaced_root, refuse_unlinked_history
+from sparklog.log.commits.replaced_root import refuse_replaced_root, refuse_unlinked_timeline
 from sparklog.log.records.fetch import Fetcher, Selection
 from sparklog.log.records.read_order import replicas_in_sync
 from sparklog.log.records.records import Records
@@ -67,7 +67,7 @@ class RecordReader:
     ) -> Iterator[tuple[Segment, Records]]:
         """Yield the records of ``[start, end)``, which are in the log of this state. As ``read_segments``."""
         coordinator = self._coordinator or self._open_cluster()
-        history = coordinator.log.history_of(state)  # refused below unless it is that of now
+        timeline = coordinator.log.timeline_of(state)  # refused below unless it is that of now
         try:
             segments = coordinator.segments(topic, state).partition(partition).between(start, end)
         except OffsetOutOfRangeError as error:
@@ -75,7 +75,7 @@ class RecordReader:
             raise records_deleted(topic, partition, start, log_start) from error
         topic_id, planned = state.topic(topic).topic_id, Begun(state.version, state.digest)
         yield from self.read_segments(
-            topic, topic_id, partition, planned, segments, start, end, columns, select, history
+            topic, topic_id, partition, planned, segments, start, end, columns, select, timeline
         )
 
     def read_segments(
@@ -89,11 +89,11 @@ class RecordReader:
         end: int,
         columns: Sequence[str] | None,
         select: Select | None = None,
-        history: int | None = None,
+        timeline: int | None = None,
     ) -> Iterator[tuple[Segment, Records]]:
         """Yield the records of ``[start, end)`` in offset order, with their segments, one stored batch at a time.
 
-        ``planned`` is the commit at which these were the segments of the range, and ``history`` that of the log by
+        ``planned`` is the commit at which these were the segments of the range, and ``timeline`` that of the log by
         ``unlinked_jumps``, if this process has listed them. ``select`` says what is read of each segment, instead of
         ``columns`` of all.
 
@@ -120,7 +120,7 @@ class RecordReader:
                     raise
                 coordinator = self._refresh(error)
                 missing = f"records of {topic}-{partition} from offset {start} on are not in their files any more"
-                self._check_history(coordinator, planned, history, missing, error)
+                self._check_timeline(coordinator, planned, timeline, missing, error)
                 segments = self._find_segments(coordinator, topic, topic_id, partition, start, end, error)
                 if segment.path in failed and any(current.path == segment.path for current in segments):
                     raise error
@@ -136,8 +136,8 @@ class RecordReader:
         return self._coordinator
 
     @staticmethod
-    def _check_history(
-        coordinator: Coordinator, planned: Begun, history: int | None, missing: str, cause: SparklogError
+    def _check_timeline(
+        coordinator: Coordinator, planned: Begun, timeline: int | None, missing: str, cause: SparklogError
     ) -> None:
         """Raise RootReplacedError if the log has another commit at the planned version, or ends before it,
         UnlinkedHistoryError if it was left after the segments were listed: what is at these offsets may be other
@@ -146,8 +146,8 @@ class RecordReader:
         if stored not in (None, planned.digest):
             why = f"{missing}, and commit {planned.version}, at which this read was planned, is another one or gone"
             raise refuse_replaced_root(coordinator.store, why) from cause
-        if history not in (None, coordinator.log.unlinked_jumps):
-            raise refuse_unlinked_history(coordinator.store, missing) from cause
+        if timeline not in (None, coordinator.log.unlinked_jumps):
+            raise refuse_unlinked_timeline(coordinator.store, missing) from cause
 
     @staticmethod
     def _find_segments(

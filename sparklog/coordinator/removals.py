@@ -23,7 +23,7 @@ import msgspec
 
 from sparklog import limits
 from sparklog.coordinator.coordinator import Coordinator
-from sparklog.coordinator.one_history import in_one_history
+from sparklog.coordinator.one_timeline import in_one_timeline
 from sparklog.errors import CorruptMetadataError, ObjectNotFoundError
 from sparklog.log.parallel import map_parallel
 from sparklog.protocol.decide.locations import Removal, end_removal
@@ -101,7 +101,7 @@ def _notes_of(root: Store, broker: int) -> list[str]:
     return sorted(name.string for name in names if name is not None and int(name.group(1)) == broker)
 
 
-@in_one_history
+@in_one_timeline
 def end_removals(coordinator: Coordinator) -> None:
     """Lift the cordons of removals that ended long enough ago. Without a cordon it costs no request. Raises
     StorageError."""

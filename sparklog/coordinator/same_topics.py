@@ -33,9 +33,9 @@ class CoordinatorOfTopics(Coordinator):
         self,
         decide: Callable[[State], Decision[Result]],
         others: int = 0,
-        histories: Sequence[int | None] = (),
+        timelines: Sequence[int | None] = (),
     ) -> Result:
-        return self._shared.submit(partial(self._decide, decide), others, histories)
+        return self._shared.submit(partial(self._decide, decide), others, timelines)
 
     def _decide(self, decide: Callable[[State], Decision[Result]], state: State) -> Decision[Result]:
         for name, topic_id in self._ids.items():

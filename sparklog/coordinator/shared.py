@@ -30,7 +30,7 @@ coordinators: ProcessTable[tuple[str, str], _Shared] = ProcessTable()
 def shared_cluster(root: str, storage_options: Mapping[str, object] | None = None) -> Coordinator:
     """Return this process's coordinator for a root, opened once and refreshed, since Spark reuses planner processes.
 
-    It is opened again if the root now holds another cluster, or another history of the same one. Raises as
+    It is opened again if the root now holds another cluster, or another timeline of the same one. Raises as
     ``open_cluster``.
     """
     store = open_store(root, storage_options)
@@ -43,7 +43,7 @@ def shared_cluster(root: str, storage_options: Mapping[str, object] | None = Non
         else:
             try:
                 coordinator.refresh()
-            except RootReplacedError:  # a new client has not read the former history
+            except RootReplacedError:  # a new client has not read the former timeline
                 coordinator = shared.coordinator = open_cluster(store, storage_options)
         return coordinator
 

@@ -394,7 +394,7 @@ class VoterNotFoundError(BrokerResponseError, errno=127):
 class LogTruncationError(KafkaError):
     """Records that were read are no longer in the log: an unclean election chose a leader that lacked them.
 
-    ``divergent_offsets`` maps each TopicPartition to the offset where the histories diverge, None where it is unknown.
+    ``divergent_offsets`` maps each TopicPartition to the offset where the timelines diverge, None where it is unknown.
     """
 
     def __init__(self, divergent_offsets: object = None, *args: object, **context: object) -> None:

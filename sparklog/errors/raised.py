@@ -297,7 +297,7 @@ class OutOfOrderSequenceNumberError(FencedError, BrokerResponseError, errno=45):
 
 
 class RootReplacedError(FencedError):
-    """The root holds another history than this client has read: it was restored from a copy or created again."""
+    """The root holds another timeline than this client has read: it was restored from a copy or created again."""
 
 
 class UnlinkedHistoryError(FencedError):

@@ -147,7 +147,7 @@ class Loop:
         """Run each step immediately and then whenever it is due, until ``check`` raises StopRequested.
 
         Empty reports are not printed, and a problem that lasts only every ``REPEAT_SECONDS``. Raises RootReplacedError
-        or ClusterMovedError once the root holds another history or has moved: a new process has to open it.
+        or ClusterMovedError once the root holds another timeline or has moved: a new process has to open it.
         """
         lanes: dict[str, list[Step]] = {}
         for step in self._steps:

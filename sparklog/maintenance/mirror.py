@@ -138,7 +138,7 @@ def mirror(
     check_apart(state, target.root, root.root, real=find_real(state, root.root, target.root))
     check_no_location(target)  # of another cluster: a mirror may become a root
     check_outside_locations(target)
-    previous = _check_same_history(root, target, present, state)
+    previous = _check_same_timeline(root, target, present, state)
     if present >= 0 and not exists(target, commit_key(present)):  # a pass with a gap ended at its checkpoint
         _check_no_promotion(target, present)
     mirror_epoch(root, target)
@@ -149,7 +149,7 @@ def mirror(
         state = log.refresh()
     log.make_durable()  # the mirror must not be ahead of the root
     if newest is not None and present < newest.version <= state.version:
-        copier.checkpoint(newest, lambda: _check_same_history(root, target, present, state))
+        copier.checkpoint(newest, lambda: _check_same_timeline(root, target, present, state))
         if read_boundary_file(root).boundary >= first:  # commits in between were removed; the checkpoint covers them
             copier.gap = range(first, newest.version + 1)
             first, previous = newest.version + 1, newest.digest
@@ -219,7 +219,7 @@ def _is_other_in_use(root: Store, mirror_file: MirrorFile, open_source: Callable
         return False
 
 
-def _check_same_history(root: Store, target: Store, present: int, state: State) -> str:
+def _check_same_timeline(root: Store, target: Store, present: int, state: State) -> str:
     """Check that the root, at ``state``, has the commits of the mirror, of which ``present`` is the last one, and the
     mirror's newest checkpoint; return the digest of ``present``, empty if it is not known.
 

@@ -53,7 +53,7 @@ class RollupResult:
 def keep_rollups(coordinator: Coordinator) -> RollupResult:
     """Write the rollups that are due, and delete those that are too old. Does nothing below the level of rollups.
 
-    Raises StorageError; CorruptMetadataError if a damaged commit hides which rollups are due, or of this history.
+    Raises StorageError; CorruptMetadataError if a damaged commit hides which rollups are due, or of this timeline.
     """
     store = coordinator.store
     boundary = read_certain_boundary(store)  # first: what another process removes after this, it has rolled up before
@@ -120,9 +120,9 @@ def _write(coordinator: Coordinator, rows: CommitRows, commits: RolledCommits, r
 
 
 def _find_foreign(store: Store, state: State, boundary: int, rolled: Mapping[str, RolledCommits]) -> set[str]:
-    """Return the rollups of another history: the root was restored from a copy that is older than they are.
+    """Return the rollups of another timeline: the root was restored from a copy that is older than they are.
 
-    If the last commit of one is kept and has its digest, those before it are of this history, too.
+    If the last commit of one is kept and has its digest, those before it are of this timeline, too.
     """
     foreign: set[str] = set()
     for key, commits in sorted(rolled.items(), key=lambda each: each[1], reverse=True):

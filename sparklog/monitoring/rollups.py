@@ -10,7 +10,7 @@ by the minute. Topics that were created and deleted are stated as they were.
 
 Rules: derived. A rollup may be deleted at any time, and two of the same commits do no harm: readers take each commit
 from one of them. A damaged one is left out, and nothing else depends on it. The digest tells commits of another
-history apart: those that a root had before it was restored from a copy.
+timeline apart: those that a root had before it was restored from a copy.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class Producer:
         world = self.world
         coordinator = world.open()
         identity = coordinator.submit(partial(init_producer, transactional_id=self.transactional_id or ""))
-        history = coordinator.log.unlinked_jumps
+        timeline = coordinator.log.unlinked_jumps
         sequences: dict[str, int] = {}
         while self.left > 0:
             world.pause(80)
@@ -119,7 +119,7 @@ class Producer:
                 appends=appends,
                 acks=self.acks,
                 transaction=identity if self.transactional_id else None,
-                history=history,
+                timeline=timeline,
             )
             result = self.commit(coordinator, request, began)
             for appended, append in zip(result.appended, appends, strict=True):
@@ -295,7 +295,7 @@ def take_out_commit_of_killed(world: World) -> None:
 
 
 def correct_boundary(world: World) -> None:
-    """Do what the error says of a boundary of the history before a restore: its request was sent twice, or its process
+    """Do what the error says of a boundary of the timeline before a restore: its request was sent twice, or its process
     was suspended over the restore, and killed before it took the boundary back."""
     try:
         world.later()

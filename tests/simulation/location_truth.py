@@ -43,7 +43,7 @@ DIFFERENT = "an acknowledged record reads differently"
 REPEATED = "a record is in the log twice"
 DROPPED = "an unclean election dropped records that its leader has"
 COMMIT_GONE = "a commit of the log was deleted"
-OTHER_HISTORY = "a client that opens the root reads another history"
+OTHER_TIMELINE = "a client that opens the root reads another timeline"
 STILL_OPEN = "a root that was replaced accepts commits"
 BRICKED = "the cluster no longer works on a sound storage"
 
@@ -58,7 +58,7 @@ FINDINGS = (
     REPEATED,
     DROPPED,
     COMMIT_GONE,
-    OTHER_HISTORY,
+    OTHER_TIMELINE,
     STILL_OPEN,
     BRICKED,
 )
@@ -144,7 +144,7 @@ class Version:
             version = version.parent
 
     def history(self) -> dict[tuple[TopicPartition, str], int]:
-        """The base offset of every append of this history, by partition and path."""
+        """The base offset of every append of this timeline, by partition and path."""
         return {append: base for version in self.ancestors() for append, base in version.appends.items()}
 
 
@@ -461,7 +461,7 @@ class Truth:
 
         ``former`` are the keys that were on its disk, and whether they were written so lately that their writer does
         not look for them again. Such a file that was begun in the history that was kept is lost without a trace, as is
-        one that maintenance of the former history has deleted anywhere: the log has the commit that its writer knew.
+        one that maintenance of the former timeline has deleted anywhere: the log has the commit that its writer knew.
         The documents ask to stop writers first.
         """
         for root in self.roots:
@@ -541,7 +541,7 @@ class Truth:
         state = coordinator.state
         self._check_holders(root, set())
         if state.digest != root.newest.state.digest:
-            self.find(OTHER_HISTORY, f"{root.disk}: version {state.version}, not {root.newest.state.version}")
+            self.find(OTHER_TIMELINE, f"{root.disk}: version {state.version}, not {root.newest.state.version}")
             return
         self._check_commits(root)
         for other in self.roots:

@@ -1,7 +1,7 @@
 """A root that is restored from a snapshot, or created again, while clients run.
 
 Records acknowledged before that may be lost. Records sent and acknowledged afterwards must be stored at the end; so a
-client that has read the former history must fail with an error that says so, or continue correctly.
+client that has read the former timeline must fail with an error that says so, or continue correctly.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ import pytest
 from greenlet import getcurrent, greenlet
 
 from sparklog.clock import Clock
-from sparklog.coordinator import broker_probes, one_history
+from sparklog.coordinator import broker_probes, one_timeline
 from sparklog.ids import SeededIds
 from sparklog.log import background, parallel
 from sparklog.maintenance.segments import files
@@ -157,7 +157,7 @@ def run_without_threads(patch: pytest.MonkeyPatch) -> None:
     for module in (broker_probes, limited):
         patch.setattr(module, "call_in_thread", start_no_thread)
     patch.setattr(background.BackgroundTask, "request", lambda self: self._work())
-    patch.setattr(one_history, "keep_reading", lambda coordinator: nullcontext())
+    patch.setattr(one_timeline, "keep_reading", lambda coordinator: nullcontext())
 
 
 class _Actor:

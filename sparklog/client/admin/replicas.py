@@ -16,7 +16,7 @@ from sparklog.client.admin.base import ErrorClass, Response, Result, as_list, er
 from sparklog.client.admin.brokers import BrokerAdmin
 from sparklog.client.admin.types import BrokerCondition, ElectionType, member_of
 from sparklog.coordinator import Coordinator
-from sparklog.coordinator.one_history import in_one_history
+from sparklog.coordinator.one_timeline import in_one_timeline
 from sparklog.coordinator.unclean_election import UncleanSearch
 from sparklog.errors import (
     ElectionNotNeededError,
@@ -183,7 +183,7 @@ def _elect_preferred(coordinator: Coordinator, spec: PartitionSpec) -> Mapping[T
     return coordinator.submit(partial(elect_preferred, partitions=wanted))
 
 
-@in_one_history
+@in_one_timeline
 def _elect_unclean(coordinator: Coordinator, spec: PartitionSpec) -> Mapping[TopicPartition, SparklogError | None]:
     state = coordinator.refresh()
     outcome: dict[TopicPartition, SparklogError | None] = {}

@@ -83,7 +83,7 @@ class _Before(NamedTuple):
     position: int | None
     epoch: int
     topic_id: str
-    history: int | None
+    timeline: int | None
 
 
 class Consumer(Shown, PositionCalls):
@@ -358,7 +358,7 @@ class Consumer(Shown, PositionCalls):
     def _note_positions(self, chunks: Iterable[Chunk]) -> None:
         """Note where these partitions are before their records are returned, for ``_undo_interrupted``."""
         positions = (self._subscription.positions.get(chunk.stream.topic_partition) for chunk in chunks)
-        delivery = [_Before(at, at.position, at.epoch, at.topic_id, at.history) for at in positions if at is not None]
+        delivery = [_Before(at, at.position, at.epoch, at.topic_id, at.timeline) for at in positions if at is not None]
         self._delivery = delivery
         for before in delivery:
             before.moved.returned_from = before.position or 0
@@ -370,7 +370,7 @@ class Consumer(Shown, PositionCalls):
             return
         for before in reversed(self._delivery):
             before.moved.position, before.moved.epoch = before.position, before.epoch
-            before.moved.topic_id, before.moved.history = before.topic_id, before.history
+            before.moved.topic_id, before.moved.timeline = before.topic_id, before.timeline
         self._undelivered = []
         for at in self._subscription.positions.values():
             at.end_delivery()
@@ -412,7 +412,7 @@ class Consumer(Shown, PositionCalls):
             return min(max(work_deadline - self._clock.monotonic(), 0), MIN_POLL_SECONDS)
 
         try:
-            self._leave_history(left())
+            self._leave_timeline(left())
             if self._group is not None:
                 pause = self._update_group(self._group, left())
             elif subscription.automatic:
@@ -427,14 +427,14 @@ class Consumer(Shown, PositionCalls):
         self._read_ahead.start()
         return pause
 
-    def _leave_history(self, seconds: float) -> None:
-        """Tell the program, by an error or by another membership, that what it has may be of a former history."""
+    def _leave_timeline(self, seconds: float) -> None:
+        """Tell the program, by an error or by another membership, that what it has may be of a former timeline."""
         try:
-            self._positions.leave_history()
+            self._positions.leave_timeline()
         except RootReplacedError:
             self._positions.note_told()
             raise
-        if self._subscription.left_history is not None:
+        if self._subscription.left_timeline is not None:
             is_told_by_error = self._positions.needs_seek or not self._subscription.automatic
             if self._group is not None and not is_told_by_error:
                 self._group.rejoin("commits were removed before it had read them", seconds)

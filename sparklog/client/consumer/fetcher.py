@@ -90,19 +90,19 @@ class Stream:
         "chunks",
         "end",
         "error",
-        "history",
         "is_dropped",
         "is_log",
         "next",
         "paused",
         "reading",
         "size",
+        "timeline",
         "topic_id",
         "topic_partition",
     )
 
     def __init__(
-        self, partition: TopicPartition, offset: int, paused: bool, topic_id: str, history: int | None
+        self, partition: TopicPartition, offset: int, paused: bool, topic_id: str, timeline: int | None
     ) -> None:
         self.topic_partition = partition
         self.next = self.end = offset
@@ -110,7 +110,7 @@ class Stream:
         self.chunks: deque[Chunk] = deque()
         self.size = 0
         self.topic_id = topic_id
-        self.history = history
+        self.timeline = timeline
         self.is_dropped = False
         self.is_log = True
         self.reading: Iterator[Fetched] | None = None
@@ -156,14 +156,14 @@ class ReadAhead:
         offset: int,
         paused: bool = False,
         topic_id: str = "",
-        history: int | None = None,
+        timeline: int | None = None,
     ) -> None:
         """Read this partition from ``offset`` on; its buffered records are dropped. Nothing more is read once the log
-        has left this history: the caller has to find the offset again."""
+        has left this timeline: the caller has to find the offset again."""
         with self.lock:
             self._exhausted = False  # first, for an interrupt in between
             self._remove_stream(partition)
-            self.streams[partition] = Stream(partition, offset, paused, topic_id, history)
+            self.streams[partition] = Stream(partition, offset, paused, topic_id, timeline)
             self._wake_thread()
 
     def forget(self, *partitions: TopicPartition) -> None:
@@ -496,16 +496,16 @@ class ReadAhead:
         return bounds is not None and (stream.next != bounds.end or stream.topic_id not in ("", bounds.topic_id))
 
     def _is_of_another(self, stream: Stream) -> bool:
-        """Return whether the offset of the stream was found in a history that the log has left."""
-        return stream.history not in (None, self._coordinator.log.unlinked_jumps)
+        """Return whether the offset of the stream was found in a timeline that the log has left."""
+        return stream.timeline not in (None, self._coordinator.log.unlinked_jumps)
 
     def _read_batch(self, stream: Stream) -> RecordBatches | None:
         """Return the next stored batch at the offset of the stream, or None. Raises OffsetOutOfRangeError."""
         topic, partition = stream.topic_partition
         if stream.reading is None:
-            # one for both: another thread may read that the topic was created again, or leave the history
-            state, history = self._coordinator.log.state_in_history()
-            if stream.history not in (None, history):
+            # one for both: another thread may read that the topic was created again, or leave the timeline
+            state, timeline = self._coordinator.log.state_in_timeline()
+            if stream.timeline not in (None, timeline):
                 return None
             bounds = self._reader.bounds(topic, partition, state)
             if bounds is None:

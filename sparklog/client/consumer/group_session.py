@@ -169,7 +169,7 @@ class GroupSession:
         positions = self._subscription.positions
         found.topic_ids = self._topic_ids(positions)
         found.reader, found.log = self._coordinator.reader, self._coordinator.log
-        found.history = self._history(name for name, at in positions.items() if at.position is not None)
+        found.timeline = self._timeline(name for name, at in positions.items() if at.position is not None)
         return found
 
     def _is_stable(self) -> bool:
@@ -355,7 +355,7 @@ class GroupSession:
     def _acknowledge(self) -> None:
         last = self._last_commit
         acknowledge = self._member.acknowledge
-        self._commit_or_log(partial(acknowledge, last.offsets, last.topic_ids, last.history, last.replaces))
+        self._commit_or_log(partial(acknowledge, last.offsets, last.topic_ids, last.timeline, last.replaces))
         self._forget_last(_as_dict(last))
 
     def _forget_last(self, partitions: Iterable[TopicPartition]) -> None:
@@ -518,14 +518,14 @@ class GroupSession:
                 found[partition.topic] = at.topic_id
         return found
 
-    def _history(self, partitions: Iterable[TopicPartition]) -> int:
-        """Return the history of the log, by ``unlinked_jumps``, in which the positions in these partitions were found;
+    def _timeline(self, partitions: Iterable[TopicPartition]) -> int:
+        """Return the timeline of the log, by ``unlinked_jumps``, in which the positions in these partitions were found;
         the first one if there are several, or some were dropped and the program was not told yet."""
         positions = self._subscription.positions
-        found = [positions[partition].history for partition in partitions if partition in positions]
-        found.append(self._subscription.left_history)
+        found = [positions[partition].timeline for partition in partitions if partition in positions]
+        found.append(self._subscription.left_timeline)
         newest = self._coordinator.log.unlinked_jumps
-        return min((history for history in found if history is not None), default=newest)
+        return min((timeline for timeline in found if timeline is not None), default=newest)
 
     def changed_offsets(self, partitions: frozenset[TopicPartition] | None = None) -> Offsets:
         """Return the positions that differ from the committed offsets, of these partitions or of all."""
@@ -568,14 +568,14 @@ class GroupSession:
     def prepare(self, offsets: Offsets) -> GroupCommit:
         """Return a commit of these offsets by the consumer as it is now: positions, or offsets that its caller found.
 
-        The ids are those of the topics of its positions, and the history is theirs, so that the fetch thread may read
-        on, and ``poll`` go on with a topic that was created again or in another history, before the commit is decided.
+        The ids are those of the topics of its positions, and the timeline is theirs, so that the fetch thread may read
+        on, and ``poll`` go on with a topic that was created again or in another timeline, before the commit is decided.
         """
-        ids, history = self._topic_ids(offsets), self._history(offsets)
+        ids, timeline = self._topic_ids(offsets), self._timeline(offsets)
         if self._subscription.automatic:
-            return self._member.prepare(dict(offsets.items()), ids, history)
+            return self._member.prepare(dict(offsets.items()), ids, timeline)
         ids = {**topic_ids(self._coordinator.state, offsets), **ids}
-        return GroupCommit(group=self._config.group_id, offsets=dict(offsets.items()), topic_ids=ids, history=history)
+        return GroupCommit(group=self._config.group_id, offsets=dict(offsets.items()), topic_ids=ids, timeline=timeline)
 
     def commit(self, commit: GroupCommit, seconds: float) -> None:
         """Commit after all commits in progress. Raises what ``GroupMember.submit`` raises, and KafkaTimeoutError after
@@ -603,7 +603,7 @@ class GroupSession:
         try:
             for part in split_offsets(commit.offsets):
                 of_part = msgspec.structs.replace(commit, offsets=part)
-                self._coordinator.submit(partial(commit_group_offsets, commit=of_part), histories=[commit.history])
+                self._coordinator.submit(partial(commit_group_offsets, commit=of_part), timelines=[commit.timeline])
         except (UnknownMemberIdError, UnlinkedHistoryError) as error:  # as kafka-python does
             raise CommitFailedError(error.message, **error.context) from error
 

@@ -48,7 +48,7 @@ class PositionCalls(ABC):
         NoOffsetForPartitionError, RootReplacedError, KafkaTimeoutError."""
         with self._thread_guard.enter():
             self._undo_interrupted()
-            self._positions.leave_history()
+            self._positions.leave_timeline()
             at = self._subscription.at(partition)
             if at.position is None:
                 until = self._refresh_until(timeout_ms)

@@ -2,7 +2,7 @@
 offsets by name or time.
 
 Rules: the consumer's thread owns it. A position is looked up when it is needed, in the newest state, and used only in
-the history of the log in which it was found. Lookups that read files run in a thread of their own, the only one that
+the timeline of the log in which it was found. Lookups that read files run in a thread of their own, the only one that
 uses the reader for them, so that a caller can stop waiting at its deadline; the next call gets the result of that
 lookup.
 Not for: reading records (``fetcher``).
@@ -47,7 +47,7 @@ from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 logger = logging.getLogger(__name__)
 
-_LEFT_HISTORY = "left history"
+_LEFT_TIMELINE = "left timeline"
 """The ``reset`` of a position that is lost, without a committed offset to continue from: finding it is an error."""
 
 _MOST_SHOWN = 10
@@ -79,42 +79,44 @@ class Positions:
         """Positions that were dropped, which an error has to tell."""
 
     @property
-    def _history(self) -> int:
-        """The history of the log, to be read before the state in which a position is found."""
+    def _timeline(self) -> int:
+        """The timeline of the log, to be read before the state in which a position is found."""
         return self._coordinator.log.unlinked_jumps
 
     @property
     def needs_seek(self) -> bool:
         """Whether a position was dropped from which no offset of a group leads on: finding it is an error."""
-        return any(at.reset == _LEFT_HISTORY for at in self._subscription.positions.values())
+        return any(at.reset == _LEFT_TIMELINE for at in self._subscription.positions.values())
 
-    def leave_history(self) -> None:
-        """Drop the positions that were found in a history that the log has left: other records may have those offsets
+    def leave_timeline(self) -> None:
+        """Drop the positions that were found in a timeline that the log has left: other records may have those offsets
         in a root that was restored from a copy meanwhile. They are read from the group's offset again; without one,
         ``update`` raises RootReplacedError until the caller seeks.
 
         No position goes back in silence: a member of a group reads again as another one, from the next ``poll`` on, and
         who is none, or has to seek in a partition, gets RootReplacedError from it once (``note_told``). Until then
-        nothing is committed: what the caller has was read in the history that was left (``Subscription.left_history``).
+        nothing is committed: what the caller has is of the timeline that was left (``Subscription.left_timeline``).
         """
-        history, state = self._history, self._coordinator.state
+        timeline, state = self._timeline, self._coordinator.state
         left = {
             at: self.committed(at.topic_partition, state) is not None
             for at in self._subscription.positions.values()
-            if at.position is not None and at.history not in (None, history)
+            if at.position is not None and at.timeline not in (None, timeline)
         }
         if not left and not self._left:
             return
         again = [f"{at.topic_partition} (was at {at.position})" for at, has_committed in left.items() if has_committed]
         if left:  # noted first, for an interrupt
-            noted = self._subscription.left_history
-            found_in = {at.history for at in left if at.history is not None} | ({noted} if noted is not None else set())
-            self._subscription.left_history = min(found_in)
+            noted = self._subscription.left_timeline
+            found_in = {at.timeline for at in left if at.timeline is not None} | (
+                {noted} if noted is not None else set()
+            )
+            self._subscription.left_timeline = min(found_in)
         if again and not (len(again) == len(left) and self._subscription.automatic):
             self._left += again
         for at, has_committed in left.items():
             self.stale = True
-            at.move(None, "" if has_committed else _LEFT_HISTORY)
+            at.move(None, "" if has_committed else _LEFT_TIMELINE)
             at.committed = None
             self._read_ahead.forget(at.topic_partition)
         what = (
@@ -132,14 +134,14 @@ class Positions:
             )
 
     def note_told(self) -> None:
-        """Note that the caller knows what ``leave_history`` has dropped."""
-        self._left, self._subscription.left_history = [], None
+        """Note that the caller knows what ``leave_timeline`` has dropped."""
+        self._left, self._subscription.left_timeline = [], None
 
     def update(self, seconds: float) -> None:
         """Find the positions that are not known yet. Those of topics that do not exist stay unknown.
 
         Raises NoOffsetForPartitionError if no offset is committed and ``auto_offset_reset`` is none, RootReplacedError
-        (see ``leave_history``), and KafkaTimeoutError after ``seconds``; the next call continues.
+        (see ``leave_timeline``), and KafkaTimeoutError after ``seconds``; the next call continues.
         """
         if not self.stale and (not self._unresolved or self._coordinator.state is self._checked_state):
             return
@@ -194,14 +196,14 @@ class Positions:
 
     def _find_start(self, partition: TopicPartition, strategy: str) -> StartOffset | None:
         """Return the start offset, None for an unknown partition. Moves no position, so any thread may call it."""
-        history = self._history
+        timeline = self._timeline
         bounds = self._reader.fresh_bounds(*partition)
         if bounds is None:
             return None
-        origin = Origin(bounds.topic_id, history)
-        if strategy == _LEFT_HISTORY:
+        origin = Origin(bounds.topic_id, timeline)
+        if strategy == _LEFT_TIMELINE:
             self._note_lookup(partition, origin)
-            raise self._left_history(partition, bounds)
+            raise self._left_timeline(partition, bounds)
         state = self._coordinator.state
         if bounds.is_log and _topic_id(state, partition) != bounds.topic_id:
             return None  # the topic was created again meanwhile
@@ -212,7 +214,7 @@ class Positions:
         reset = OffsetReset(strategy) if own_reset else self._config.reset
         return StartOffset(self._reset_offset(partition, bounds, reset, None), None, origin)
 
-    def _left_history(self, partition: TopicPartition, bounds: Bounds) -> RootReplacedError:
+    def _left_timeline(self, partition: TopicPartition, bounds: Bounds) -> RootReplacedError:
         return RootReplacedError(
             f"commits of {self._coordinator.store.root} were removed before this consumer had read them, as they are "
             f"after a long pause, but also in a root that was restored from a copy: other records may be before its "
@@ -224,16 +226,16 @@ class Positions:
     def read(self, position: PartitionPosition) -> None:
         """Fetch records from a position on."""
         self._read_ahead.read_from(
-            position.topic_partition, position.position or 0, position.paused, position.topic_id, position.history
+            position.topic_partition, position.position or 0, position.paused, position.topic_id, position.timeline
         )
 
     def seek(self, position: PartitionPosition, offset: int) -> None:
         """Read from an offset on that the caller has found: of the topic that it has read, or one that it has looked
         up. The newest state may be of a topic that was created again since, whose first records would be skipped, or of
-        another history."""
-        history = self._history
-        if position.position is not None and position.history is not None:
-            history = position.history
+        another timeline."""
+        timeline = self._timeline
+        if position.position is not None and position.timeline is not None:
+            timeline = position.timeline
         newest = _topic_id(self._coordinator.state, position.topic_partition)
         found, looked_up = position.find_origin(offset), position.looked_up
         if found is None and looked_up is not None and looked_up.origin.topic_id != position.topic_id:
@@ -243,7 +245,7 @@ class Positions:
                 position.topic_partition,
                 offset,
             )
-        origin = found or Origin(position.topic_id or newest, history)
+        origin = found or Origin(position.topic_id or newest, timeline)
         self._move(position, offset, origin)
 
     def _move(self, position: PartitionPosition, offset: int, origin: Origin) -> None:
@@ -268,7 +270,7 @@ class Positions:
 
     def _note_lookup(self, partition: TopicPartition, origin: Origin, *offsets: int) -> None:
         """Note the offsets that the caller is about to be told, to which it may seek; without any, that an error tells
-        it to seek to one of this topic and history."""
+        it to seek to one of this topic and timeline."""
         position = self._subscription.positions.get(partition)
         if position is not None:
             position.note_lookup(origin, offsets or None)
@@ -276,15 +278,15 @@ class Positions:
     def reset_out_of_range(self, error: OffsetOutOfRangeError) -> None:
         """Continue where ``auto_offset_reset`` says; raise the error if it is none."""
         partition, reset = TopicPartition(str(error.topic), int(error.partition)), self._config.reset
-        position, history = self._subscription.positions.get(partition), self._history
-        if position is None or position.history not in (None, history):  # the next update drops it
+        position, timeline = self._subscription.positions.get(partition), self._timeline
+        if position is None or position.timeline not in (None, timeline):  # the next update drops it
             return
         if self._needs_files(partition) and reset.strategy != NONE:
             self.seek_by(position, reset.strategy)  # found at the next update
             return
         bounds = self._reader.bounds(*partition)
         if bounds is not None:
-            origin = Origin(bounds.topic_id, history)
+            origin = Origin(bounds.topic_id, timeline)
             self._note_lookup(partition, origin)  # if this raises, the caller seeks to one of them
             self._move(position, self._reset_offset(partition, bounds, reset, error), origin)
 
@@ -308,10 +310,10 @@ class Positions:
 
     def committed_now(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """Return the offset that the group has committed in the newest state read so far, to the consumer's caller."""
-        history, state = self._history, self._coordinator.state
+        timeline, state = self._timeline, self._coordinator.state
         found = self.committed(partition, state)
         if found is not None:
-            self._note_lookup(partition, Origin(_topic_id(state, partition), history), found.offset)
+            self._note_lookup(partition, Origin(_topic_id(state, partition), timeline), found.offset)
         return found
 
     def committed(self, partition: TopicPartition, state: State) -> OffsetAndMetadata | None:
@@ -334,7 +336,7 @@ class Positions:
 
     def bounds_of(self, partition: object, until: float) -> tuple[Bounds, Origin]:
         """Return the readable offsets of a partition, and whose they are. Raises UnknownTopicTimeoutError."""
-        topic_partition, history = as_partition(partition), self._history
+        topic_partition, timeline = as_partition(partition), self._timeline
         if topic_partition.topic == CONSUMER_OFFSETS_TOPIC:
             find = partial(self._reader.fresh_bounds, *topic_partition)
             bounds = self._call_within(find, f"finding the log start offset of {topic_partition}", until)
@@ -344,7 +346,7 @@ class Positions:
             with unknown_as_timeout():
                 self._coordinator.state.partition(*topic_partition)
             raise UnknownTopicTimeoutError(f"partition {topic_partition} does not exist", **topic_partition._asdict())
-        return bounds, Origin(bounds.topic_id, history)
+        return bounds, Origin(bounds.topic_id, timeline)
 
     def _call_within(self, action: Callable[[], Result], what: str, until: float) -> Result:
         return self._lookup_calls.call_within(max(until - self._reader.clock.monotonic(), 0), action, what)

@@ -122,12 +122,12 @@ class ConsumerGroupMetadata(_Identity):
     """The identity of a consumer in its group, which is checked when a transaction commits its offsets.
 
     ``group_id`` is None for a consumer without a group. ``topic_ids`` are those of the topics that it has read, by
-    name: offsets of a topic that was created again since are refused. ``history`` is that of the log in which its
+    name: offsets of a topic that was created again since are refused. ``timeline`` is that of the log in which its
     coordinator ``reader`` found its positions: offsets are refused once that has left it. A producer of another
     coordinator, also in another process, compares ``read_up_to``."""
 
     topic_ids: Mapping[str, str] = {}
-    history: int | None = None
+    timeline: int | None = None
     reader: str = ""
     log: CommitLog | None = None
     """That of the coordinator; None in another process, which was sent what this one had read."""
@@ -135,11 +135,11 @@ class ConsumerGroupMetadata(_Identity):
 
     @property
     def read_up_to(self) -> Begun | None:
-        """The newest commit that the consumer's coordinator has read in the history of its positions; None if it has
+        """The newest commit that the consumer's coordinator has read in the timeline of its positions; None if it has
         left that, or there is none."""
-        if self.log is None or self.history is None:
+        if self.log is None or self.timeline is None:
             return self._sent
-        newest = self.log.newest_commit(self.history)
+        newest = self.log.newest_commit(self.timeline)
         return None if newest is None else Begun(*newest, self.reader)
 
     def __getstate__(self) -> dict[str, object]:

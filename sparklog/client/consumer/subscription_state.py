@@ -89,11 +89,11 @@ def run_to_end(result: object, guard: OneThread) -> None:
 
 
 class Origin(NamedTuple):
-    """Whose offset it is: the id of the topic, empty if unknown, and the history of the log
+    """Whose offset it is: the id of the topic, empty if unknown, and the timeline of the log
     (``CommitLog.unlinked_jumps``) in which it was found."""
 
     topic_id: str
-    history: int
+    timeline: int
 
 
 class LookedUp(NamedTuple):
@@ -116,7 +116,7 @@ class PartitionPosition:
 
     ``reset`` is the reset policy that finds it, if not the committed offset; ``search`` is a lookup in progress.
     ``epoch`` is the leader epoch of the last record before it, -1 if unknown. ``topic_id`` is that of the topic whose
-    offset it is, empty if unknown: a topic that is created again begins at 0. ``history`` is that of the log in which
+    offset it is, empty if unknown: a topic that is created again begins at 0. ``timeline`` is that of the log in which
     the position was found, None if none was. ``reached`` is the highest position before the last move, -1 if there was
     none: the caller may have read the records before it. ``looked_up`` says which offsets the caller has looked up
     since records were returned, None if it has not; ``returned_from`` is the first offset of these records.
@@ -127,7 +127,6 @@ class PartitionPosition:
         "_delivery",
         "committed",
         "epoch",
-        "history",
         "kept_at",
         "looked_up",
         "paused",
@@ -136,6 +135,7 @@ class PartitionPosition:
         "reset",
         "returned_from",
         "search",
+        "timeline",
         "topic_id",
         "topic_partition",
     )
@@ -147,7 +147,7 @@ class PartitionPosition:
         self.reset = ""
         self.epoch = -1
         self.topic_id = ""
-        self.history: int | None = None
+        self.timeline: int | None = None
         self.reached = -1
         self.returned_from = 0
         self.looked_up: LookedUp | None = None
@@ -170,7 +170,7 @@ class PartitionPosition:
         """Continue from where a lookup has found the start."""
         self.move(at.offset)
         self.is_of(at.origin.topic_id)
-        self.history = at.origin.history
+        self.timeline = at.origin.timeline
         if at.committed is not None:
             self.committed = at.committed.offset
             self.epoch = -1 if at.committed.leader_epoch is None else at.committed.leader_epoch
@@ -192,12 +192,12 @@ class PartitionPosition:
     def find_origin(self, offset: int) -> Origin | None:
         """Return what the caller has looked up offsets in, if it seeks to one of them, or to one that it has counted
         from them; None if it seeks to an offset of the topic that it reads. One that it was not told, and that is among
-        the records that it got last, is that of a record; in a history that was left that of any record it has got."""
+        the records that it got last, is that of a record; in a timeline that was left that of any record it has got."""
         found = self.looked_up
         if found is None:
             return None
         is_told = found.offsets is None or offset in found.offsets
-        returned_from = self.returned_from if self.history == found.origin.history else 0
+        returned_from = self.returned_from if self.timeline == found.origin.timeline else 0
         return found.origin if is_told or not returned_from <= offset <= self._highest() else None
 
     def _highest(self) -> int:
@@ -233,8 +233,8 @@ class Subscription:
         self.pattern: re.Pattern[str] | None = None
         self.listener: Any = None
         self.manual = False
-        self.left_history: int | None = None
-        """The history in which positions were found that were dropped, until ``poll`` has told the caller."""
+        self.left_timeline: int | None = None
+        """The timeline in which positions were found that were dropped, until ``poll`` has told the caller."""
         self._match_cache: tuple[re.Pattern[str], int, object, frozenset[str]] | None = None
         self.positions: dict[TopicPartition, PartitionPosition] = {}
 
@@ -292,7 +292,7 @@ class Subscription:
     def unsubscribe(self) -> None:
         """Drop all topics and partitions."""
         self.remove(list(self.positions))
-        self.topics, self.pattern, self.listener, self.manual, self.left_history = None, None, None, False, None
+        self.topics, self.pattern, self.listener, self.manual, self.left_timeline = None, None, None, False, None
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
         added = {

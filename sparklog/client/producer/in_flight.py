@@ -27,7 +27,7 @@ class PartitionBatches:
 
     ``append`` is set once they are in a file, ``written`` is when that was begun. ``refusal`` is the latest error that
     refused that file or its brokers, and ``refusals`` counts them. ``unknown_under`` is set once an attempt may or may
-    not have been committed: to the producer id under which it can be repeated. ``history`` is that of the producer id
+    not have been committed: to the producer id under which it can be repeated. ``timeline`` is that of the producer id
     in the file, None without one. ``cause`` is the latest error after which they are retried.
     """
 
@@ -35,7 +35,7 @@ class PartitionBatches:
     batches: list[PendingBatch]
     append: PartitionAppend | None = None
     written: Moment | None = None
-    history: int | None = None
+    timeline: int | None = None
     refusal: WriteRefusedError | None = None
     refusals: int = 0
     unknown_under: ProducerIdentity | None = None

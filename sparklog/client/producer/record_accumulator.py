@@ -164,7 +164,7 @@ class Accumulator:
                     # have had the batch taken, or have closed the producer.
                     if (
                         batch.is_open
-                        and self.refusal is None
+                        and self.refusal is None  # type: ignore[redundant-expr]
                         and (key is None or batch.keys is not None)
                         and (not headers or batch.header_list is not None)
                     ):

@@ -76,7 +76,7 @@ class Sender(SenderBase):
         super().__post_init__()
         config = self._config
         self._identity: ProducerIdentity | None = None if config.idempotent and config.acks else NO_IDENTITY
-        self._history: int | None = None
+        self._timeline: int | None = None
         self._held = RetryQueue(self._clock, config.retry_backoff)
         self._renew = False
         self._cause: SparklogError | None = None
@@ -227,19 +227,19 @@ class Sender(SenderBase):
     def _try(self, in_flight: Sequence[PartitionBatches], failures: int) -> AppendResult | None:
         """Write those batches that are in no file yet, and commit all; return None with ``acks=0``."""
         identity = self._identify()
-        # read before files are written: the version in their names is one of this history
-        history = self._history if identity.producer_id >= 0 else self._coordinator.log.unlinked_jumps
+        # read before files are written: the version in their names is one of this timeline
+        timeline = self._timeline if identity.producer_id >= 0 else self._coordinator.log.unlinked_jumps
         for topic, unwritten in unwritten_by_topic(in_flight).items():
             began = self._coordinator.elapsed.now()
             self._write_topic(topic, unwritten, identity, failures // TRIES_BEFORE_NEXT_REPLICA)
             for entry in unwritten:
                 entry.written = began
                 entry.refusal = None
-                entry.history = history
+                entry.timeline = timeline
         request = AppendRequest(
             appends=[entry.append for entry in in_flight if entry.append is not None],
             acks=self._config.acks,
-            history=min((entry.history for entry in in_flight if entry.history is not None), default=None),
+            timeline=min((entry.timeline for entry in in_flight if entry.timeline is not None), default=None),
         )
         if self._config.acks:
             with self._metrics.requests.at_root():
@@ -259,10 +259,10 @@ class Sender(SenderBase):
             self._identity = None
             self._fail_timed_out(self._held.take_outcome_unknown())  # the next id cannot repeat them
         if self._identity is None:
-            history = self._coordinator.log.unlinked_jumps  # read first: after a later jump the id is renewed
+            timeline = self._coordinator.log.unlinked_jumps  # read first: after a later jump the id is renewed
             with self._metrics.requests.at_root():
                 self._identity = self._coordinator.submit(init_producer)
-            self._history, self._sequences = history, {}
+            self._timeline, self._sequences = timeline, {}
         self._renew = False
         return self._identity
 
@@ -332,7 +332,7 @@ class Sender(SenderBase):
     def _drop_other_identity(self, in_flight: list[PartitionBatches]) -> list[PartitionBatches]:
         """Fail what may be in the log under another producer id than that of the next file, which cannot repeat it.
         Return the rest."""
-        in_flight = self._drop_other_history(in_flight)
+        in_flight = self._drop_other_timeline(in_flight)
         if not self._config.idempotent:
             return in_flight
         unwritten = [entry for entry in in_flight if entry.outcome_unknown and entry.append is None]
@@ -340,17 +340,17 @@ class Sender(SenderBase):
         self._fail_timed_out(unknown)
         return [entry for entry in in_flight if entry not in unknown]
 
-    def _drop_other_history(self, in_flight: list[PartitionBatches]) -> list[PartitionBatches]:
-        """Fail what may be in the log under an id of another history; return the rest, to be written under the next id.
+    def _drop_other_timeline(self, in_flight: list[PartitionBatches]) -> list[PartitionBatches]:
+        """Fail what may be in the log under an id of another timeline; return the rest, to be written under a new id.
 
-        A producer id is only valid in the history in which it was given out.
+        A producer id is only valid in the timeline in which it was given out.
         """
-        history = self._coordinator.log.unlinked_jumps
-        self._renew = self._renew or self._history not in (None, history)
-        others = [entry for entry in in_flight if entry.history not in (None, history)]
+        timeline = self._coordinator.log.unlinked_jumps
+        self._renew = self._renew or self._timeline not in (None, timeline)
+        others = [entry for entry in in_flight if entry.timeline not in (None, timeline)]
         unknown = [entry for entry in others if entry.outcome_unknown]
         for entry in others:
-            entry.append, entry.history = None, None
+            entry.append, entry.timeline = None, None
         for entry in unknown:
             self._fail([entry], _as_unknown(entry.topic_partition, _UNLINKED))
         return [entry for entry in in_flight if entry not in unknown]

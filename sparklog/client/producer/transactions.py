@@ -60,7 +60,7 @@ from sparklog.errors import (
     UnlinkedHistoryError,
     WriteRefusedError,
 )
-from sparklog.log.commits.replaced_root import refuse_replaced_root, refuse_unlinked_history
+from sparklog.log.commits.replaced_root import refuse_replaced_root, refuse_unlinked_timeline
 from sparklog.protocol.decide.append import AppendRequest, AppendResult, Begun
 from sparklog.protocol.decide.groups import GroupCommit, merge_offsets, topic_ids
 from sparklog.protocol.decide.producers import ProducerIdentity
@@ -131,9 +131,9 @@ class Transactions(SenderBase):
         self._identity: ProducerIdentity | None = None
         self._exhausted: ProducerIdentity | None = None
         """The identity of the last transaction, if its producer id has no epochs left."""
-        self._history = 0
+        self._timeline = 0
         self._compared: tuple[Begun, int] | None = None
-        """Up to which commit a consumer of another coordinator had read when it was compared last, and the history."""
+        """Up to which commit a consumer of another coordinator had read when it was compared last, and the timeline."""
         self._error: SparklogError | None = None
         self._calls = InOrder("sparklog-transactions", self._accumulator.lock)
         self._stepping = 0
@@ -197,9 +197,9 @@ class Transactions(SenderBase):
         self._enter(READY)
 
     def _identify(self, what: str) -> None:
-        history = self._coordinator.log.unlinked_jumps  # read first: after a later jump the identity is renewed
+        timeline = self._coordinator.log.unlinked_jumps  # read first: after a later jump the identity is renewed
         self._identity = self._retry_until_deadline(self._take_over, what)
-        self._history = history
+        self._timeline = timeline
 
     def _take_over(self) -> ProducerIdentity:
         """Return an identity; raise if, according to the log, a newer producer has fenced this one."""
@@ -228,7 +228,7 @@ class Transactions(SenderBase):
 
     def _begin(self) -> None:
         self._check("begin_transaction")
-        if self._identity is None or self._history != self._coordinator.log.unlinked_jumps:
+        if self._identity is None or self._timeline != self._coordinator.log.unlinked_jumps:
             try:  # the previous id has no epochs left, or may be another producer's
                 self._identify("begin_transaction()")
             except _FATAL as error:
@@ -239,14 +239,14 @@ class Transactions(SenderBase):
 
     def add_offsets(self, offsets: Mapping[Any, Any], group_metadata: object) -> None:
         """Commit these offsets with the transaction. Raises InvalidTxnStateError, InvalidArgumentTypeError,
-        TransactionAbortedError for those of a consumer that has read another history of the log than this producer."""
+        TransactionAbortedError for those of a consumer that has read another timeline of the log than this producer."""
         self._step(partial(self._add_offsets, offsets, group_metadata), "send_offsets_to_transaction()")
 
     def _add_offsets(self, offsets: Mapping[Any, Any], group_metadata: object) -> None:
         self._check("send_offsets_to_transaction")
         commit, groups = group_commit(offsets, group_metadata, self._coordinator.reader), self._transaction.groups
-        if commit.offsets and commit.history is None and getattr(group_metadata, "history", None) is not None:
-            self._check_history(getattr(group_metadata, "read_up_to", None))
+        if commit.offsets and commit.timeline is None and getattr(group_metadata, "timeline", None) is not None:
+            self._check_timeline(getattr(group_metadata, "read_up_to", None))
         known = topic_ids(self._coordinator.state, commit.offsets)  # a group id alone brings none
         commit = msgspec.structs.replace(commit, topic_ids={**known, **commit.topic_ids})
         key = (commit.group, commit.member, commit.generation, commit.instance_id)  # each is checked by itself
@@ -255,27 +255,27 @@ class Transactions(SenderBase):
         if commit.offsets:
             groups[key] = commit
 
-    def _check_history(self, read_up_to: Begun | None) -> None:
+    def _check_timeline(self, read_up_to: Begun | None) -> None:
         """Check that a consumer of another coordinator, which has read up to this commit, has read this log; if not,
         make the transaction abortable: other records may be before its offsets. A later jump ends the transaction."""
-        if read_up_to is not None and (read_up_to, self._history) == self._compared:
+        if read_up_to is not None and (read_up_to, self._timeline) == self._compared:
             return
         log = self._coordinator.log
         what = "offsets of its consumer may be those of other records (if it goes on, take its group_metadata() again)"
         try:
             if read_up_to is None:  # the consumer's log has left it
-                raise refuse_unlinked_history(log.store, what)
+                raise refuse_unlinked_timeline(log.store, what)
             stored = self._retry_until_deadline(partial(find_digest, log, read_up_to), "send_offsets_to_transaction()")
             if stored is None:  # removed: nothing tells whether this log had it
-                raise refuse_unlinked_history(log.store, what)
+                raise refuse_unlinked_timeline(log.store, what)
             if stored != read_up_to.digest:
                 why = f"{what}, read up to commit {read_up_to.version}, and {describe_instead(stored)}"
                 raise refuse_replaced_root(log.store, why)
         except KafkaTimeoutError:
             raise  # it may be called again
         except SparklogError as error:
-            raise self._leave_history(error) from error
-        self._compared = (read_up_to, self._history)
+            raise self._leave_timeline(error) from error
+        self._compared = (read_up_to, self._timeline)
 
     def write(self, seconds: float | None = None) -> None:
         """Write the records in memory to files, which are not visible yet. Does nothing outside a transaction.
@@ -325,7 +325,7 @@ class Transactions(SenderBase):
         except KafkaTimeoutError:
             raise  # the same commit may be retried
         except UnlinkedHistoryError as error:
-            raise self._leave_history(error) from error
+            raise self._leave_timeline(error) from error
         except SparklogError as error:
             is_own_fence = self._transaction.fences_itself and isinstance(error, ProducerFencedError)
             if isinstance(error, _FATAL) and not is_own_fence:
@@ -506,7 +506,7 @@ class Transactions(SenderBase):
         if len(appends) < len(in_flight) or any(batch.rows for batch in missing):
             raise self._incomplete("writing them was interrupted")  # offsets are not committed without their records
         return AppendRequest(
-            appends=appends, groups=list(groups.values()), transaction=self._identity, history=self._history
+            appends=appends, groups=list(groups.values()), transaction=self._identity, timeline=self._timeline
         )
 
     def _settle(self, what: str) -> AppendResult | None:
@@ -530,7 +530,7 @@ class Transactions(SenderBase):
         try:
             result: AppendResult | None = self._retry_until_deadline(self._append, what)
         except UnlinkedHistoryError as error:
-            raise self._leave_history(error) from error
+            raise self._leave_timeline(error) from error
         except UnknownProducerIdError as error:
             self._stop(error)
         except _FATAL:
@@ -572,8 +572,8 @@ class Transactions(SenderBase):
             f"did not answer ({error}); call abort_transaction(), then repeat the transaction"
         )
 
-    def _leave_history(self, error: SparklogError) -> SparklogError:
-        """Make the transaction abortable: in the history now loaded its producer id may be another producer's."""
+    def _leave_timeline(self, error: SparklogError) -> SparklogError:
+        """Make the transaction abortable: in the timeline now loaded its producer id may be another producer's."""
         left: SparklogError
         if self._outcome_unknown:
             self._transaction.keeps_files = True
@@ -693,7 +693,7 @@ def may_be_written(error: Exception) -> bool:
 def group_commit(offsets: Mapping[Any, Any], group_metadata: Any, reader: str) -> GroupCommit:
     """Return the offsets of a group as a protocol action; the group is an id or a consumer's ``group_metadata()``.
 
-    The history of the consumer counts if its coordinator is the producer's, ``reader``, as in one process.
+    The timeline of the consumer counts if its coordinator is the producer's, ``reader``, as in one process.
 
     Raises InvalidArgumentTypeError for other types of group or offsets, InvalidArgumentError for a generation without a
     member id.
@@ -726,7 +726,7 @@ def group_commit(offsets: Mapping[Any, Any], group_metadata: Any, reader: str) -
         generation=generation,
         instance_id=instance,
         topic_ids=getattr(group_metadata, "topic_ids", {}),
-        history=getattr(group_metadata, "history", None) if is_shared else None,
+        timeline=getattr(group_metadata, "timeline", None) if is_shared else None,
     )
 
 

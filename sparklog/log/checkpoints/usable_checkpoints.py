@@ -11,7 +11,7 @@ from sparklog.clock import Clock
 from sparklog.errors import CorruptMetadataError, ObjectNotFoundError
 from sparklog.log.checkpoints import checkpoint
 from sparklog.log.checkpoints.lists import ListCache
-from sparklog.log.commits.replaced_root import read_log_end, read_mounted_log_end, refuse_other_history
+from sparklog.log.commits.replaced_root import read_log_end, read_mounted_log_end, refuse_other_timeline
 from sparklog.log.layout import read_certain_boundary
 from sparklog.protocol.state import State
 from sparklog.retry import retry_read
@@ -21,7 +21,7 @@ from sparklog.store.base import Store
 def is_of_log(store: Store, manifest: checkpoint.Manifest) -> bool:
     """Return whether a checkpoint is of this log: its commit is stored, or was removed with those before it.
 
-    If another commit has that number, or none although the boundary is lower, it is of a former history, unless the
+    If another commit has that number, or none although the boundary is lower, it is of a former timeline, unless the
     boundary was higher once: then a stalled writer created the number again. Raises StorageError.
     """
     stored = read_log_end(store, manifest.version, with_boundary=False)
@@ -65,7 +65,7 @@ def read_newest_of_log(
 ) -> tuple[checkpoint.Manifest | None, State | None]:
     """Return the newest checkpoint to start from, with its state; as ``checkpoint.read_newest_state``.
 
-    ``passed_over`` are the heads of checkpoints to skip; those of another history are added. But a checkpoint that the
+    ``passed_over`` are the heads of checkpoints to skip; those of another timeline are added. But a checkpoint that the
     log needs, since the commits up to it were removed, is of the log: the object with its number is then not a commit
     but a stalled writer's create, at a number that a late clean-up has set the boundary back to.
     """
@@ -109,7 +109,7 @@ def withdraw_unless_whole(store: Store, manifest: checkpoint.Manifest, cache: Li
 
 
 def withdraw_unless_of_log(store: Store, clock: Clock, manifest: checkpoint.Manifest, state: State) -> None:
-    """Withdraw a checkpoint if the root was replaced in the meantime, so that no process starts from a former history.
+    """Withdraw a checkpoint if the root was replaced in the meantime, so that no process starts from a former timeline.
 
     Raises RootReplacedError then.
     """
@@ -118,4 +118,4 @@ def withdraw_unless_of_log(store: Store, clock: Clock, manifest: checkpoint.Mani
         return
     if retry_read(lambda: read_certain_boundary(store), clock) < state.version:
         retry_read(lambda: checkpoint.withdraw(store, manifest), clock)
-        raise refuse_other_history(store, state.version, end)
+        raise refuse_other_timeline(store, state.version, end)

@@ -74,7 +74,7 @@ def refuse_hole(store: Store, version: int, listed: Sequence[int]) -> None:
 
 
 def describe_lost_end(store: Store, version: int, checkpoint_at: int) -> str:
-    """Describe a checkpoint that is beyond the end of a log: of a former history, or of commits that are lost."""
+    """Describe a checkpoint that is beyond the end of a log: of a former timeline, or of commits that are lost."""
     return (
         f"{store.root} has a checkpoint of version {checkpoint_at}, but its commits end at {version}: either the root "
         f"was restored to an older state, or commits from {version + 1} on are lost. If it was not restored, stop all "

@@ -209,7 +209,7 @@ def remove_some_commits(
         too_many = newest.commit_bytes - current.removed_bytes > _or_unlimited(config.metadata_max_retention_bytes)
         is_due = age_ms > settings.min_commit_age_ms and (age_ms > max_age_ms or too_many)
         is_due = is_due and _is_stored_for_long(store, end, clock, settings.min_commit_age_ms)
-        # a checkpoint of another history, which a stalled writer left there, would be taken for the log's
+        # a checkpoint of another timeline, which a stalled writer left there, would be taken for the log's
         if is_due and checkpoint.is_whole(store, newest) and checkpoint.read_newest_listed(store) == newest:
             keys = [commit_key(version) for version in range(start, end + 1)]
             size = sum(map_parallel(lambda key: _size(store, key), keys, store.parallel_requests))

@@ -36,7 +36,7 @@ from sparklog.errors import (
 )
 from sparklog.log.checkpoints import checkpoint
 from sparklog.log.checkpoints.usable_checkpoints import read_newest_of_log
-from sparklog.log.commits.replaced_root import LogEnd, check_mounted, read_mounted_log_end, refuse_other_history
+from sparklog.log.commits.replaced_root import LogEnd, check_mounted, read_mounted_log_end, refuse_other_timeline
 from sparklog.log.elapsed import ElapsedTime, Moment
 from sparklog.log.layout import COMMITS, exists, read_boundary, read_certain_boundary
 from sparklog.log.settings import DEFAULTS, LogSettings
@@ -155,9 +155,9 @@ class CommitAttempt:
         self._delete_spilled()
 
     def _withdraw_if_ours(self) -> bool:
-        """Withdraw the commit from a replaced root, unless another history has a commit with its number by now.
+        """Withdraw the commit from a replaced root, unless another timeline has a commit with its number by now.
 
-        Returns whether this commit certainly no longer exists. Its number is used again by the root's new history, so a
+        Returns whether this commit certainly no longer exists. The root's new timeline uses its number again, so a
         storage that cannot delete on a condition keeps it: the commit does not follow there, which is refused, and
         ``sparklog fsck`` reports it; but a client that sends its request again later would delete another's commit.
         """
@@ -206,17 +206,17 @@ class CommitAttempt:
             at_anchor = self._read_after(lambda: read_mounted_log_end(self._store, anchor[0], with_boundary=True))
             removed = at_anchor.digest == anchor[1] or at_anchor.removed_up_to >= anchor[0]
             if not removed and self._read_after(lambda: read_certain_boundary(self._store)) < anchor[0]:
-                raise refuse_other_history(self._store, anchor[0], at_anchor)
+                raise refuse_other_timeline(self._store, anchor[0], at_anchor)
         stopped = self._elapsed.is_away_since(began)
         if not stopped and boundary < commit.version and not self._elapsed.is_away_since(seen):
             if is_over_hole:
-                raise refuse_other_history(self._store, commit.version - 1, end)
+                raise refuse_other_timeline(self._store, commit.version - 1, end)
             return True
-        # Not one of a former history, such as a restored root may have: it does not say that this number was removed.
+        # Not one of a former timeline, such as a restored root may have: it does not say that this number was removed.
         newest, _ = self._read_after(lambda: read_newest_of_log(self._store, True, set()))
         if newest is None or newest.version < commit.version:  # nor does a boundary beyond, which is taken back
             if is_over_hole or not self._read_after(lambda: self._follows(end, anchor, newest)):
-                raise refuse_other_history(self._store, commit.version - 1, end)
+                raise refuse_other_timeline(self._store, commit.version - 1, end)
             return True
         if not stopped and boundary >= commit.version:
             return False
@@ -230,7 +230,7 @@ class CommitAttempt:
     def _follows(self, end: LogEnd, anchor: tuple[int, str], newest: checkpoint.Manifest | None) -> bool:
         """Return whether the commit follows the log, of which ``newest`` is the newest checkpoint, and before it.
 
-        A boundary that was read after this process was stopped may be of another history: the commit that it knew was
+        A boundary that was read after this process was stopped may be of another timeline: the commit that it knew was
         removed only if that checkpoint has it."""
         before = self._commit.version - 1
         if newest is None or newest.version not in (before, anchor[0]):

@@ -9,7 +9,7 @@ Rules:
 * A commit of this process is not read and folded again: the state after it was made before its create, from the state
   that it was decided on, and is taken over once the commit is won. See ``commit_attempt``, also for the outcomes.
 * An absent next number means the end of the log only if the newest commit known here still exists: a root that was
-  restored from a copy, or created again, holds another history, which a client of the former one must not extend. Both
+  restored from a copy, or created again, holds another timeline, which a client of the former one must not extend. Both
   are read together, before each commit and after it; now and then the boundary is, too.
 * It is not the end either if commits are stored beyond it (``beyond_end``): a log that was just opened, or whose
   process was away, looks for them once.
@@ -71,9 +71,9 @@ from sparklog.log.commits.replaced_root import (
     read_log_end,
     read_mounted_log_end,
     read_next_and_end,
-    refuse_other_history,
+    refuse_other_timeline,
     refuse_replaced_root,
-    refuse_unlinked_history,
+    refuse_unlinked_timeline,
 )
 from sparklog.log.commits.segment_lists import SegmentLists
 from sparklog.log.commits.storage_clock import ExpiryClock, StorageClock
@@ -110,7 +110,7 @@ FAR_BEHIND_COMMITS = 31
 """commits read without reaching the end after which a refresh looks for a newer checkpoint: five round trips."""
 
 DIGESTS_KEPT = 1000
-"""digests of the newest commits that a process remembers, to tell whether a file was begun in this history."""
+"""digests of the newest commits that a process remembers, to tell whether a file was begun in this timeline."""
 
 BOUNDARY_SECONDS = 60.0
 """seconds between two reads of the boundary by a process whose newest known commit is unchanged."""
@@ -157,8 +157,8 @@ class CommitLog:
         self._digests: dict[int, str] = {}
         self._state = State(cluster_id="")
         self.unlinked_jumps = 0
-        """Loads of a checkpoint that no commit read here links to the state before; it may be of another history. The
-        number names the history that this process reads: read it before the state in which something is found."""
+        """Loads of a checkpoint that no commit read here links to the state before; it may be of another timeline. The
+        number names the timeline that this process reads: read it before the state in which something is found."""
         self._linked_since = -1
         self._load(listed=True)  # hint and boundary may have been written by a process that stalled
 
@@ -251,7 +251,7 @@ class CommitLog:
     ) -> None:
         """Start over from the newest checkpoint, or from the empty state.
 
-        ``is_linked`` is asked whether the loaded state is a later one of the history that was read before; if not,
+        ``is_linked`` is asked whether the loaded state is a later one of the timeline that was read before; if not,
         that is counted."""
         cluster = read_cluster_file(self.store)
         if self._cluster_id not in ("", cluster.cluster_id):
@@ -271,7 +271,7 @@ class CommitLog:
         self._rebase_at = self._state.version + self.settings.rebase_after_commits
         self._remember_digest()
         if self._is_leaving:
-            self._leave_history()
+            self._leave_timeline()
         self._torn = self._is_leaving = False
 
     def _is_linked(self, before: State, loaded: State) -> bool:
@@ -282,7 +282,7 @@ class CommitLog:
     def _load_unlinked(self) -> None:
         self._load(listed=True, is_linked=lambda before, loaded: False)
 
-    def _leave_history(self) -> None:
+    def _leave_timeline(self) -> None:
         """Count a load after which nothing links the state to what was read before."""
         self.unlinked_jumps += 1
         self._linked_since = self._state.version
@@ -295,33 +295,33 @@ class CommitLog:
             del self._digests[next(iter(self._digests))]
 
     def find_digest(self, version: int) -> str | None:
-        """Return the digest of a commit of this history, None if this process does not remember it."""
+        """Return the digest of a commit of this timeline, None if this process does not remember it."""
         return self._digests.get(version)
 
-    def newest_commit(self, history: int) -> tuple[int, str] | None:
-        """Return the version and digest of the newest commit read in this history, by ``unlinked_jumps``; None if the
+    def newest_commit(self, timeline: int) -> tuple[int, str] | None:
+        """Return the version and digest of the newest commit read in this timeline, by ``unlinked_jumps``; None if the
         log has left it. Waits only for a thread that is about to advance the state."""
         state = self._state  # first: it is set before a jump is counted
         if self._torn:
             with self.held:
                 state = self._state
-                if self._torn:  # that thread was interrupted: it may have left the history without counting it
+                if self._torn:  # that thread was interrupted: it may have left the timeline without counting it
                     return None
-        return (state.version, state.digest) if history == self.unlinked_jumps else None
+        return (state.version, state.digest) if timeline == self.unlinked_jumps else None
 
     @property
     def state(self) -> State:
         """The newest state read so far; ``refresh`` reads newer commits."""
         return self._state
 
-    def state_in_history(self) -> tuple[State, int]:
-        """Return the newest state read so far and its history, by ``unlinked_jumps``; waits for a refresh or commit of
+    def state_in_timeline(self) -> tuple[State, int]:
+        """Return the newest state read so far and its timeline, by ``unlinked_jumps``; waits for a refresh or commit of
         another thread."""
         with self.held:
             return self._state, self.unlinked_jumps
 
-    def history_of(self, state: State) -> int:
-        """Return the history of a state that was read here at any time; of one that was left, the last such one."""
+    def timeline_of(self, state: State) -> int:
+        """Return the timeline of a state that was read here at any time; of one that was left, the last such one."""
         is_left = state.version < self._linked_since or self._digests.get(state.version) not in (None, state.digest)
         return self.unlinked_jumps - is_left
 
@@ -336,7 +336,7 @@ class CommitLog:
         """Read new commits and return the resulting state. Two small reads if there are none.
 
         Raises CorruptMetadataError if a commit is damaged, ClusterMovedError once the cluster has moved to another
-        root, RootReplacedError if the root holds another history than the one read so far.
+        root, RootReplacedError if the root holds another timeline than the one read so far.
         """
         with self.held:
             self._recover_torn_state()
@@ -447,12 +447,12 @@ class CommitLog:
         newest, _ = read_newest_of_log(self.store, True, set(self._incomplete))
         is_other = end.digest is not None and (newest is None or newest.version != state.version)
         if newest is None or newest.version < state.version or is_other:
-            raise refuse_other_history(self.store, state.version, end)
+            raise refuse_other_timeline(self.store, state.version, end)
         if newest.version > state.version:
             self._load_unlinked()
             return False
         if checkpoint.read_digest(self.store, newest) != state.digest:
-            raise refuse_other_history(self.store, state.version, end)
+            raise refuse_other_timeline(self.store, state.version, end)
         return True
 
     def _jump_to_checkpoint(self) -> bool:
@@ -484,7 +484,7 @@ class CommitLog:
             end = read_log_end(self.store, self._state.version, with_boundary=True)
             is_other = end.digest not in (None, self._state.digest)  # if absent, it may have been removed
             if is_other and read_certain_boundary(self.store) < self._state.version:  # else it is a stalled writer's
-                raise refuse_other_history(self.store, self._state.version, end)
+                raise refuse_other_timeline(self.store, self._state.version, end)
         self._load(listed=True, is_linked=self._is_linked)
 
     def _take_read(self, data: bytes) -> bool:
@@ -505,7 +505,7 @@ class CommitLog:
             if not from_commits or boundary < max(self._state.version, 0):  # nothing was removed that it is based on
                 end = read_log_end(self.store, self._state.version, with_boundary=True)
                 if self._state.version >= 0 and end.digest not in (None, self._state.digest):
-                    raise refuse_other_history(self.store, self._state.version, end) from error  # another history
+                    raise refuse_other_timeline(self.store, self._state.version, end) from error  # another timeline
                 if is_withdrawn(self.store, self.clock, version, data):
                     return False
                 raise
@@ -535,7 +535,7 @@ class CommitLog:
             newest = checkpoint.read_newest(self.store)
             if newest is None or not self._may_build_on(newest) or not is_of_log(self.store, newest):
                 return
-            if self._is_of_this_history():
+            if self._is_of_this_timeline():
                 self._rebase(newest)
         except SparklogError as error:
             logger.warning("could not read the newest checkpoint of %s: %s", self.store.root, error)
@@ -560,13 +560,13 @@ class CommitLog:
         """Return the live segments of a topic as of ``state`` (default: the newest read).
 
         Raises UnknownTopicOrPartitionError, also if a topic of an older state was deleted since and its segments are no
-        longer listed, and UnlinkedHistoryError for one of a history that was left. The state must come from this log.
+        longer listed, and UnlinkedHistoryError for one of a timeline that was left. The state must come from this log.
         """
         with self.held:
             self._recover_torn_state()
             state = state or self._state
-            if self.history_of(state) != self.unlinked_jumps:
-                raise refuse_unlinked_history(self.store, f"records of {topic} were planned to be read before")
+            if self.timeline_of(state) != self.unlinked_jumps:
+                raise refuse_unlinked_timeline(self.store, f"records of {topic} were planned to be read before")
             try:
                 return self._lists.of(topic, state, self._state)
             except CorruptMetadataError as error:
@@ -588,7 +588,7 @@ class CommitLog:
             if newest is None or newest.version < self._lists.base.version:
                 return self._start_over_from(-1 if newest is None else newest.version)
             if newest.version <= self._state.version:  # else other processes have committed and written one since
-                if not self._is_of_this_history():
+                if not self._is_of_this_timeline():
                     return self._start_over_from(newest.version)
                 self._rebase(newest)
                 return True
@@ -605,7 +605,7 @@ class CommitLog:
             is_linked = holds_commit(self.store, before.version, before.digest)  # and is not of a restored root
         finally:  # also after an error: later reads continue from the older checkpoint
             if not is_linked:
-                self._leave_history()
+                self._leave_timeline()
         return self._state.version >= before.version
 
     # -- writing
@@ -722,8 +722,8 @@ class CommitLog:
             is_own = self._lists.base is not None and self._lists.base.heads.key == heads
             return not is_own or self._replace_incomplete_base()
 
-    def _is_of_this_history(self) -> bool:
-        """Return whether a checkpoint that was just read is of the history of this log's state, not of a root that has
+    def _is_of_this_timeline(self) -> bool:
+        """Return whether a checkpoint that was just read is of the timeline of this log's state, not of a root that has
         replaced it: its commit is still stored. Raises StorageError."""
         return holds_commit(self.store, self._state.version, self._state.digest)
 

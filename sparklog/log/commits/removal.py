@@ -1,4 +1,4 @@
-"""Removes objects of a root, or moves its boundary, only while the root has the history on which that was decided.
+"""Removes objects of a root, or moves its boundary, only while the root has the timeline on which that was decided.
 
 A clean-up or a repair decides on what it has read. It may be suspended before it acts, and the root be restored from a
 copy meanwhile: the same names are then in use again, and what was replaced is the only copy. No storage can condition a
@@ -7,7 +7,7 @@ or the commit, by its content. A batch is what is sent at one moment, so that a 
 and puts that back where it can.
 
 Rules: what was decided on is missing: nothing more is deleted; the next run decides on what is there then. A boundary
-that turns out to be of another history is taken back at once; if its process dies before that, the cluster is refused,
+that turns out to be of another timeline is taken back at once; if its process dies before that, the cluster is refused,
 and ``sparklog fsck --repair`` corrects the boundary.
 
 Not for: what may be removed (``cleanup``, ``maintenance``).

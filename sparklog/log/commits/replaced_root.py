@@ -1,8 +1,8 @@
 """What shows that a root was replaced: restored from a copy, or deleted and created again, under a living client.
 
-A client knows the newest commit that it has read by its digest. As long as the stored log continues that history, the
+A client knows the newest commit that it has read by its digest. As long as the stored log continues that timeline, the
 object at that number has this digest, or the boundary says that it was removed after a checkpoint had included it.
-Otherwise the root holds another history, and nothing may be committed on top of it.
+Otherwise the root holds another timeline, and nothing may be committed on top of it.
 
 Readers compare in ``commit_log`` (``_check_end``), writers in ``commit_attempt`` before they acknowledge, both with the
 functions of this module.
@@ -100,7 +100,7 @@ def check_mounted(store: Store) -> None:
 def read_mounted_log_end(store: Store, version: int, with_boundary: bool) -> LogEnd:
     """Read the log end; if the commit is absent, read again and check that the root exists before and after that.
 
-    Raises StorageUnavailableError if the root is missing, which is not a sign of another history.
+    Raises StorageUnavailableError if the root is missing, which is not a sign of another timeline.
     """
     end = read_log_end(store, version, with_boundary)
     if end.digest is None:
@@ -110,25 +110,25 @@ def read_mounted_log_end(store: Store, version: int, with_boundary: bool) -> Log
     return end
 
 
-def refuse_other_history(store: Store, version: int, end: LogEnd) -> RootReplacedError:
+def refuse_other_timeline(store: Store, version: int, end: LogEnd) -> RootReplacedError:
     """Return the error if the newest commit that a client has read is missing or another one."""
     what = "is missing" if end.digest is None else "is another one now"
     return refuse_replaced_root(store, f"commit {version}, the newest one that this client has read, {what}")
 
 
 def refuse_replaced_root(store: Store, why: str) -> RootReplacedError:
-    """Return the error if a root holds another history than before."""
+    """Return the error if a root holds another timeline than before."""
     return RootReplacedError(
-        f"{store.root} holds another history than the one that this client has read: {why}. It was restored from a "
+        f"{store.root} holds another timeline than the one that this client has read: {why}. It was restored from a "
         "copy or created again. This call wrote nothing; what was acknowledged before may be missing there. Close this "
         "client and open the cluster again; `sparklog fsck` shows what the root holds",
         path=store.root,
     )
 
 
-def refuse_unlinked_history(store: Store, what: str) -> UnlinkedHistoryError:
+def refuse_unlinked_timeline(store: Store, what: str) -> UnlinkedHistoryError:
     """Return the error if a checkpoint was loaded that nothing links to what a process had read before; ``what`` may be
-    other in the history of that."""
+    other in the timeline of that."""
     return UnlinkedHistoryError(
         f"{what}: commits of {store.root} were removed before this process had read them, as they are after a long "
         "pause, but also in a root that was restored from a copy meanwhile. Nothing was done. Look again, with a newly "

@@ -214,11 +214,11 @@ def _move_boundary(
     """Set the boundary to the last missing commit, so that no process takes the commit before the hole for the end.
 
     The commits between the last checkpoint before the hole and the hole are copied first: clean-ups remove commits up
-    to the boundary, and it is unknown whether they are of the same history as the later checkpoint.
+    to the boundary, and it is unknown whether they are of the same timeline as the later checkpoint.
     """
     first, last = finding.version, _last_missing(store, metadata, finding.version)
     if not files_are_there:
-        why = "data files that the checkpoint names are missing or were not checked, so it may be of another history"
+        why = "data files that the checkpoint names are missing or were not checked, so it may be of another timeline"
         yield _repair("not written", BOUNDARY_KEY, dry_run, why)
         return
     older = max((kept.version for kept in metadata.checkpoints if kept.is_sound and kept.version < first), default=-1)
@@ -245,7 +245,7 @@ def end_log_at(store: Store, end: int, dry_run: bool = False) -> Iterator[Repair
     """Remove everything after version ``end`` from the log, if the state of that version is known without it, and the
     log is damaged after it.
 
-    For a root that was restored to an older state, and has commits of two histories. Raises StorageError.
+    For a root that was restored to an older state, and has commits of two timelines. Raises StorageError.
     """
     metadata = check_metadata(cast(Store, LogUntil(store, end)))
     found = find_beyond(store, end + 1)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from sparklog.coordinator import Coordinator
-from sparklog.coordinator.one_history import in_one_history
+from sparklog.coordinator.one_timeline import in_one_timeline
 from sparklog.log.commits.cleanup import newest_version_before
 from sparklog.protocol.decide import expiry as decide_expiry
 from sparklog.protocol.decide.decision import Decision
@@ -30,7 +30,7 @@ class ExpiryResult(NamedTuple):
     applications: int
 
 
-@in_one_history
+@in_one_timeline
 def expire(coordinator: Coordinator, check: Callable[[], None] = lambda: None) -> ExpiryResult:
     """Remove what has expired. ``check`` is called between commits and may raise to stop. Errors as ``submit``."""
     state, now_ms = coordinator.refresh(), coordinator.log.expiry_clock.now_ms()

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from sparklog.coordinator.broker_listings import BrokerListings
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.live_files import AddedFile, LiveFiles, LivePartition, read_live_partitions
-from sparklog.coordinator.one_history import in_one_history
+from sparklog.coordinator.one_timeline import in_one_timeline
 from sparklog.coordinator.ownership import check_owned
 from sparklog.coordinator.removals import (
     describe_lasting_cordon,
@@ -49,7 +49,7 @@ from sparklog.store.base import ObjectInfo, Store
 from sparklog.types import TopicPartition
 
 
-@in_one_history
+@in_one_timeline
 def remove_surplus_replicas(
     coordinator: Coordinator, broker: int, dry_run: bool = False, problems: list[str] | None = None
 ) -> list[ObjectInfo]:

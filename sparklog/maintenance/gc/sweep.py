@@ -27,7 +27,7 @@ from itertools import islice
 
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.live_files import AddedFile, LiveFiles, find_live, read_live_partitions
-from sparklog.coordinator.one_history import in_one_history
+from sparklog.coordinator.one_timeline import in_one_timeline
 from sparklog.coordinator.ownership import check_all_owned, check_owned
 from sparklog.coordinator.reader_leases import StoredReaderLeases, read_reader_leases
 from sparklog.errors import (
@@ -91,7 +91,7 @@ class SweepResult:
     problems: list[str] = field(default_factory=list)
 
 
-@in_one_history
+@in_one_timeline
 def sweep(
     coordinator: Coordinator, check: Callable[[], None] = lambda: None, tables: Tables | None = None
 ) -> SweepResult:
@@ -392,9 +392,9 @@ def _delete_at(
 
 
 def check_before_deletion(coordinator: Coordinator, broker: int, state: State) -> Store:
-    """Return the store of a broker after checking that the root still has the history that was read, for good, and owns
-    the location: in a root that was restored since, or whose disk loses the newest commit, the files may be live. As
-    ``check_owned``; raises RootReplacedError."""
+    """Return the store of a broker after checking that the root still has the timeline that was read, for good, and is
+    the owner of the location: in a root that was restored since, or whose disk loses the newest commit, the files may
+    be live. As ``check_owned``; raises RootReplacedError."""
     coordinator.refresh()
     coordinator.log.make_durable()
     return check_owned(coordinator, broker, state)

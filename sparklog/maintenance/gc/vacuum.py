@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.leases import LEASES, lease_key
-from sparklog.coordinator.one_history import in_one_history
+from sparklog.coordinator.one_timeline import in_one_timeline
 from sparklog.coordinator.ownership import check_all_owned
 from sparklog.coordinator.removals import end_removals
 from sparklog.errors import InvalidRequestError, RootReplacedError, SparklogError
@@ -109,7 +109,7 @@ class OrphanReport:
         return sum(file.size for file in (*self.files, *self.superseded))
 
 
-@in_one_history
+@in_one_timeline
 def vacuum(
     coordinator: Coordinator,
     older_than_ms: int = DEFAULT_AGE_MS,

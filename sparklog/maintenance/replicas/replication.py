@@ -26,7 +26,7 @@ from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator.broker_listings import BrokerListings, Sizes
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.live_files import find_live
-from sparklog.coordinator.one_history import in_one_history
+from sparklog.coordinator.one_timeline import in_one_timeline
 from sparklog.errors import SparklogError
 from sparklog.maintenance.replicas.file_copies import CopyResult, CopyTask, FileToCopy, copy_files
 from sparklog.maintenance.runner import TaskRunner
@@ -77,7 +77,7 @@ def behind(
                         yield TopicPartition(name, number), broker
 
 
-@in_one_history
+@in_one_timeline
 def replicate(
     coordinator: Coordinator,
     runner: TaskRunner,

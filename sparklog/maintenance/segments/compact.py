@@ -21,7 +21,7 @@ from itertools import groupby
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
-from sparklog.coordinator.one_history import in_one_history
+from sparklog.coordinator.one_timeline import in_one_timeline
 from sparklog.errors import DataLossError
 from sparklog.format import schema
 from sparklog.log.records.replicated_file import discard
@@ -52,7 +52,7 @@ class CompactTask(SegmentTask):
     memory_bytes: int
 
 
-@in_one_history
+@in_one_timeline
 def compact(coordinator: Coordinator, runner: TaskRunner, topics: Collection[str] | None = None) -> Counts:
     """Clean the partitions that are due, of all compacted topics or of these. Errors of tasks are raised after the
     other tasks are committed.

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from sparklog import limits
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
-from sparklog.coordinator.one_history import in_one_history
+from sparklog.coordinator.one_timeline import in_one_timeline
 from sparklog.errors import SparklogError
 from sparklog.log.commits.retired_files import delete_unnamed, files_of, write_removed
 from sparklog.maintenance.runner import raise_first
@@ -73,7 +73,7 @@ class _PlannedDeletion(NamedTuple):
     deletable: Deletable
 
 
-@in_one_history
+@in_one_timeline
 def retain(
     coordinator: Coordinator, topics: Collection[str] | None = None, check: Callable[[], None] = lambda: None
 ) -> RetentionResult:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
-from sparklog.coordinator.one_history import in_one_history
+from sparklog.coordinator.one_timeline import in_one_timeline
 from sparklog.maintenance.runner import TaskRunner
 from sparklog.maintenance.segments.merge import MergeTask, merge_segments
 from sparklog.maintenance.segments.replacement import Counts, SegmentReplacement, replicas_of, target_of
@@ -22,7 +22,7 @@ from sparklog.protocol.plan.rolling import plan_roll, rules_of
 from sparklog.protocol.state import State
 
 
-@in_one_history
+@in_one_timeline
 def roll(coordinator: Coordinator, runner: TaskRunner, topics: Collection[str] | None = None) -> Counts:
     """Merge the segments that are due, of all topics or of these. Errors of tasks are raised after the other tasks are
     committed.

@@ -81,9 +81,9 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
     ``source_digest`` is stored with it. ``new_topics`` are created with it if they do not exist yet.
     The offsets of ``groups`` are committed with the records: consume-transform-produce. With a ``transaction`` the
     request is a complete transaction of the named producer; sequences of its runs start at 0. ``acks`` is Kafka's: for
-    -1 (all) ``min.insync.replicas`` in-sync replicas must hold the runs, for 1 and 0 one. ``history`` is
+    -1 (all) ``min.insync.replicas`` in-sync replicas must hold the runs, for 1 and 0 one. ``timeline`` is
     ``CommitLog.unlinked_jumps`` at the time when the producer got its id, or began its files: the coordinator refuses
-    what may belong to another history. ``begun`` says the same for files that another process has written.
+    what may belong to another timeline. ``begun`` says the same for files that another process has written.
     """
 
     appends: Sequence[PartitionAppend]
@@ -96,7 +96,7 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
     new_topics: Sequence[NewTopic] = ()
     groups: Sequence[GroupCommit] = ()
     transaction: ProducerIdentity | None = None
-    history: int | None = None
+    timeline: int | None = None
     begun: Sequence[Begun] = ()
 
 

@@ -79,8 +79,8 @@ class GroupCommit(msgspec.Struct, frozen=True, kw_only=True):
 
     ``topic_ids`` are those of the topics that were read, by name: offsets of a topic that was re-created since are
     refused, since they would skip its records. Make it when the offsets are found, however much later it is decided:
-    ids, member and generation of a later state may be those of other records. ``history`` is
-    ``CommitLog.unlinked_jumps`` of then: the coordinator refuses offsets of another history. None if a tool sets them.
+    ids, member and generation of a later state may be those of other records. ``timeline`` is
+    ``CommitLog.unlinked_jumps`` of then: the coordinator refuses offsets of another timeline. None if a tool sets them.
     ``replaces`` maps partitions to the offsets that were committed then: a partition whose committed offset has changed
     since keeps that one, or with ``refuses_replaced``, for an administrator, refuses all. With ``leaves_out_deleted``,
     for what a consumer commits by itself, offsets of topics that were deleted, or created again, do not refuse the
@@ -93,7 +93,7 @@ class GroupCommit(msgspec.Struct, frozen=True, kw_only=True):
     generation: int = -1
     instance_id: str = ""
     topic_ids: Mapping[str, str] = {}
-    history: int | None = None
+    timeline: int | None = None
     replaces: Mapping[tuple[str, int], int | None] = {}
     refuses_replaced: bool = False
     leaves_out_deleted: bool = False
@@ -388,14 +388,14 @@ def without_deleted_topics(state: State, commit: GroupCommit) -> GroupCommit:
 
 def merge_offsets(earlier: GroupCommit, later: GroupCommit) -> GroupCommit:
     """Return a commit with the offsets of both, the later one's where both have one. Of a topic that was created again
-    in between, the earlier id stays: it refuses the earlier offsets. So does the earliest known history."""
+    in between, the earlier id stays: it refuses the earlier offsets. So does the earliest known timeline."""
     offsets = {**earlier.offsets, **later.offsets}
-    histories = [each.history for each in (earlier, later) if each.offsets and each.history is not None]
-    history = min(histories, default=None)
+    timelines = [each.timeline for each in (earlier, later) if each.offsets and each.timeline is not None]
+    timeline = min(timelines, default=None)
     ids = {topic: earlier.topic_ids[topic] for topic, _ in earlier.offsets if topic in earlier.topic_ids}
     replaces = {**earlier.replaces, **later.replaces}
     ids = {**later.topic_ids, **ids}
-    return msgspec.structs.replace(later, offsets=offsets, topic_ids=ids, history=history, replaces=replaces)
+    return msgspec.structs.replace(later, offsets=offsets, topic_ids=ids, timeline=timeline, replaces=replaces)
 
 
 def _check_same_topics(state: State, commit: GroupCommit) -> None:

@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 
 from sparklog.config.environment import ROOT_VARIABLE, default_root
 from sparklog.coordinator import Coordinator, shared_cluster
-from sparklog.coordinator.one_history import in_one_history
+from sparklog.coordinator.one_timeline import in_one_timeline
 from sparklog.errors import InvalidOptionError, SparklogError
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets, split_offsets, topic_ids
 from sparklog.protocol.group.assignors import ASSIGNORS
@@ -171,7 +171,7 @@ def _find_root(spark: SparkSession, root: str | None) -> str:
     return root
 
 
-@in_one_history
+@in_one_timeline
 def prepare(coordinator: Coordinator, group: str, topics: Sequence[str], reset: str) -> dict[TopicPartition, int]:
     """Return the ends of the partitions that have unread records. If the group has no members and ``reset`` is
     ``latest``, commit its starts.

@@ -5,7 +5,7 @@ these records, in one commit that names the member and its generation. So output
 process dies at whatever moment; a member that has been removed from its group publishes nothing.
 
 Rules: a thread sends heartbeats while the function runs; only the task's own thread calls the function. Positions, and
-what a call makes of their records, are committed only in the history of the log in which the positions were found: a
+what a call makes of their records, are committed only in the timeline of the log in which the positions were found: a
 root that was restored from a copy may have other records there, and not the files of the call.
 Not for: starting the tasks (``group.consume``), the assignment of partitions (``coordinator.group_member``).
 """
@@ -150,8 +150,8 @@ class ConsumeTask:
         self._positions: dict[TopicPartition, int] = {}
         self._stopping = threading.Event()
         self._producer: ProducerIdentity | None = None
-        self._history = self._coordinator.log.unlinked_jumps
-        """The history of the log in which the positions were found, and of the producer id."""
+        self._timeline = self._coordinator.log.unlinked_jumps
+        """The timeline of the log in which the positions were found, and of the producer id."""
         self._records = self._calls = 0
         self._read: set[TopicPartition] = set()
 
@@ -216,7 +216,7 @@ class ConsumeTask:
 
         Return the dropped partitions, including those assigned again immediately, as after a topic was recreated.
         """
-        self._follow_history()
+        self._follow_timeline()
         if not self._member.joined:
             self._member.join(self._settings.topics)
         change = self._member.reconcile()
@@ -229,13 +229,13 @@ class ConsumeTask:
             self._positions[topic_partition] = self._start(topic_partition)
         return dropped
 
-    def _follow_history(self) -> None:
-        """After commits were removed that this process had not read, which may be those of another history, continue at
+    def _follow_timeline(self) -> None:
+        """After unread commits were removed, which may be those of another timeline, continue at
         the committed offsets, with another producer id. Nothing is skipped where none is committed."""
-        history = self._coordinator.log.unlinked_jumps
-        if history == self._history:
+        timeline = self._coordinator.log.unlinked_jumps
+        if timeline == self._timeline:
             return
-        self._history, self._producer = history, None
+        self._timeline, self._producer = timeline, None
         logger.warning(
             "commits of %s were removed before this task had read them: it may have been restored from a copy; reading "
             "from the committed offsets of group %s again",
@@ -332,7 +332,7 @@ class ConsumeTask:
         """Publish the rows of the call together with its offset; return False if the partition was reassigned."""
         if not self._sends:
             try:
-                self._member.submit(self._member.prepare({topic_partition: end}, history=self._history))
+                self._member.submit(self._member.prepare({topic_partition: end}, timeline=self._timeline))
             except CommitFailedError as error:
                 logger.warning("%s", error)
                 return False
@@ -348,7 +348,7 @@ class ConsumeTask:
 
         Raises IndeterminateCommitError if the outcome stays unknown.
         """
-        history = self._history  # before the files are begun; a rebalance may lead to another one
+        timeline = self._timeline  # before the files are begun; a rebalance may lead to another one
         began = self._coordinator.elapsed.now()
         appends, new_topics = self._sends.write()
         unknown: IndeterminateCommitError | None = None
@@ -367,7 +367,7 @@ class ConsumeTask:
                 new_topics=new_topics,
                 groups=[commit],
                 transaction=self._producer,
-                history=history,
+                timeline=timeline,
             )
             try:
                 self._producer = self._coordinator.append(request, began).producer

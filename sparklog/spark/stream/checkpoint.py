@@ -24,7 +24,7 @@ from sparklog.log.commits.commit_log import CommitLog
 from sparklog.protocol.state import State
 from sparklog.spark.sink.repeated_batches import BatchSources
 from sparklog.spark.stream.offsets import IDS_KEY, StreamOffsets, has_ids, offsets_of_sources, parse, without_commit
-from sparklog.spark.stream.other_history import find_other_history
+from sparklog.spark.stream.other_timeline import find_other_timeline
 from sparklog.store.base import Store
 from sparklog.store.open import open_store
 
@@ -40,7 +40,7 @@ def batch_offsets(
     """Return the offsets at which a batch ends, of the topics of this cluster that it reads, by (topic, partition).
 
     Raises InvalidRequestError if the checkpoint does not have the batch or reads no topic of this cluster,
-    UnsupportedStoreError for a location that sparklog cannot read, RootReplacedError for offsets of another history
+    UnsupportedStoreError for a location that sparklog cannot read, RootReplacedError for offsets of another timeline
     than the log's.
     """
     try:
@@ -53,7 +53,7 @@ def batch_offsets(
     sources = parse_sources(text)
     for offsets in sources:
         if offsets.cluster_id == state.cluster_id:
-            _check_history(offsets, log, batch_id)
+            _check_timeline(offsets, log, batch_id)
     ends = offsets_of_sources(sources, state)
     if not ends:
         raise InvalidRequestError(
@@ -63,13 +63,13 @@ def batch_offsets(
     return ends
 
 
-def _check_history(offsets: StreamOffsets, log: CommitLog, batch_id: int) -> None:
+def _check_timeline(offsets: StreamOffsets, log: CommitLog, batch_id: int) -> None:
     # A process that commits one batch knows nothing of what the query has read: a removed commit says nothing.
-    other_history = find_other_history(log, offsets, has_jumped=False)
-    if other_history is not None:
+    other_timeline = find_other_timeline(log, offsets, has_jumped=False)
+    if other_timeline is not None:
         raise RootReplacedError(
-            f"the offsets at which micro-batch {batch_id} ends are of another history than that of {log.store.root}: "
-            f"{other_history.why}. Nothing was committed. Start the query with its checkpoint of the time of the copy, "
+            f"the offsets at which micro-batch {batch_id} ends are of another timeline than that of {log.store.root}: "
+            f"{other_timeline.why}. Nothing was committed. Start the query with its checkpoint of the time of the copy "
             "or with a new one; to go on nevertheless (failOnDataLoss=false), leave kafka.group.id of the sink out "
             "for this batch",
             path=log.store.root,

@@ -28,9 +28,9 @@ from pyspark.sql.streaming.listener import (
 
 from sparklog.coordinator import Coordinator, shared_cluster
 from sparklog.errors import SparklogError
-from sparklog.log.commits.replaced_root import refuse_replaced_root, refuse_unlinked_history
+from sparklog.log.commits.replaced_root import refuse_replaced_root, refuse_unlinked_timeline
 from sparklog.spark.stream.offsets import StreamOffsets, has_ids, lag, parse, uncommitted_offsets
-from sparklog.spark.stream.other_history import find_other_history
+from sparklog.spark.stream.other_timeline import find_other_timeline
 from sparklog.spark.stream.planner import commit_ends
 from sparklog.spark.stream.skipped_batch_report import is_repetition
 from sparklog.types import TopicPartition
@@ -109,20 +109,20 @@ class LagListener(StreamingQueryListener):
 
 def commit_progress(progress: Mapping[str, Any], coordinator: Coordinator, group: str) -> None:
     """Commit the offsets at which the batch of a query's progress ended. Errors as ``commit_ends``; RootReplacedError
-    if they are of another history than the log's, UnlinkedHistoryError if that is not known."""
+    if they are of another timeline than the log's, UnlinkedHistoryError if that is not known."""
     ends = [end for end, _ in _parse_sources(progress) if end.cluster_id == coordinator.state.cluster_id]
     if not uncommitted_offsets(ends, coordinator.state, group):
         return
     if any(end.planned_at is not None and end.planned_at.version > coordinator.state.version for end in ends):
         coordinator.refresh()
-    history = coordinator.log.unlinked_jumps  # read before the check
+    timeline = coordinator.log.unlinked_jumps  # read before the check
     for end in ends:
-        other = find_other_history(coordinator.log, end, has_jumped=history > 0)
+        other = find_other_timeline(coordinator.log, end, has_jumped=timeline > 0)
         if other is not None and other.is_certain:
             raise refuse_replaced_root(coordinator.store, f"the end of the batch is of another one: {other.why}")
         if other is not None:
-            raise refuse_unlinked_history(coordinator.store, "the end of the batch may be that of other records")
-    commit_ends(coordinator, group, ends, history)
+            raise refuse_unlinked_timeline(coordinator.store, "the end of the batch may be that of other records")
+    commit_ends(coordinator, group, ends, timeline)
 
 
 def find_lag(progress: Mapping[str, Any]) -> QueryLag | None:

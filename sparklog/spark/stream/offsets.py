@@ -81,8 +81,8 @@ class Loss(NamedTuple):
         return f"{self.partition} from offset {self.start} {until}: {self.why}"
 
 
-class OtherHistory(NamedTuple):
-    """Why offsets are of another history than the log's, and whether that is certain."""
+class OtherTimeline(NamedTuple):
+    """Why offsets are of another timeline than the log's, and whether that is certain."""
 
     why: str
     is_certain: bool
@@ -217,19 +217,19 @@ def uncommitted_offsets(sources: Iterable[StreamOffsets], state: State, group: s
 
 
 def find_starts(
-    start: StreamOffsets, logs: Logs, other_history: OtherHistory | None = None
+    start: StreamOffsets, logs: Logs, other_timeline: OtherTimeline | None = None
 ) -> tuple[dict[TopicPartition, int], list[Loss]]:
     """Return the next offset to read of each partition of ``logs``, and the losses since ``start``.
 
-    A partition that ``start`` lacks is new and starts at its earliest offset. ``other_history`` says why ``start`` is
-    of another history than the logs, where other records may be before its offsets; None if nothing speaks for that.
+    A partition that ``start`` lacks is new and starts at its earliest offset. ``other_timeline`` says why ``start`` is
+    of another timeline than the logs, where other records may be before its offsets; None if nothing speaks for that.
     """
     starts: dict[TopicPartition, int] = {}
     losses: list[Loss] = []
     for partition, log in logs.items():
         starts[partition], loss = _find_start(partition, start, log)
-        if loss is None and other_history and log.start < start.partitions.get(partition, log.start):
-            loss = Loss(partition, log.start, starts[partition], *other_history)
+        if loss is None and other_timeline and log.start < start.partitions.get(partition, log.start):
+            loss = Loss(partition, log.start, starts[partition], *other_timeline)
         if loss is not None:
             losses.append(loss)
     for partition in sorted(set(start.partitions) - set(logs)):
@@ -312,9 +312,9 @@ def batch_start(start: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
 
 
 def find_batch_ranges(
-    start: StreamOffsets, end: StreamOffsets, logs: Logs, other_history: OtherHistory | None = None
+    start: StreamOffsets, end: StreamOffsets, logs: Logs, other_timeline: OtherTimeline | None = None
 ) -> tuple[list[OffsetRange], list[Loss]]:
-    """Return the ranges of a batch, without empty ones, and the losses among them; ``other_history`` as for
+    """Return the ranges of a batch, without empty ones, and the losses among them; ``other_timeline`` as for
     ``find_starts``, of ``end``."""
     ranges: list[OffsetRange] = []
     losses: list[Loss] = []
@@ -332,8 +332,8 @@ def find_batch_ranges(
             losses.append(
                 Loss(partition, max(first, log.end), until, f"the log ends at {log.end} and was longer before")
             )
-        if other_history:
-            losses.append(Loss(partition, first, until, *other_history))
+        if other_timeline:
+            losses.append(Loss(partition, first, until, *other_timeline))
         first, until = max(first, log.start), min(until, log.end)
         if first < until:
             ranges.append(OffsetRange(*partition, first, until))

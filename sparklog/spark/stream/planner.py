@@ -36,7 +36,7 @@ from sparklog.spark.source.planning import Plan, PlannedRange, lease_read, plan,
 from sparklog.spark.source.ranges import split_ranges
 from sparklog.spark.stream.offsets import (
     Loss,
-    OtherHistory,
+    OtherTimeline,
     PartitionLog,
     PlannedAt,
     StreamOffsets,
@@ -55,7 +55,7 @@ from sparklog.spark.stream.offsets import (
     with_first_start,
 )
 from sparklog.spark.stream.options import StreamOptions
-from sparklog.spark.stream.other_history import find_other_history
+from sparklog.spark.stream.other_timeline import find_other_timeline
 from sparklog.store.base import Store
 from sparklog.types import OffsetRange, TopicPartition
 
@@ -81,8 +81,8 @@ class StreamPlanner:
         self._last_batch_at: float | None = None
         self._reported: list[Loss] = []
         self._missing: list[str] = []
-        self._of_this_history: tuple[PlannedAt | None, int] = (None, self._coordinator.log.unlinked_jumps)
-        """The commit of the offsets that were checked last, None before the first, and the history of the log then, by
+        self._of_this_timeline: tuple[PlannedAt | None, int] = (None, self._coordinator.log.unlinked_jumps)
+        """The commit of the offsets that were checked last, None before the first, and the timeline of the log then, by
         ``unlinked_jumps``."""
         self._end_reading = start_reading(self._coordinator)
         weakref.finalize(self, self._end_reading)
@@ -140,16 +140,16 @@ class StreamPlanner:
         start = self._parse(raw_start)
         self._coordinator.refresh()
         self._coordinator.log.make_durable()  # Spark notes the offsets
-        state, history = self._coordinator.log.state_in_history()
+        state, timeline = self._coordinator.log.state_in_timeline()
         logs = self._logs(state, {partition.topic for partition in start.partitions})
         if self._target is not None:
             check_target(self._target, logs)
             wanted = {*self._target.partitions, *start.partitions}
             logs = {partition: log for partition, log in logs.items() if partition in wanted}
-        other_history = self._find_other_history(start, history)
-        starts, losses = find_starts(start, logs, other_history)
+        other_timeline = self._find_other_timeline(start, timeline)
+        starts, losses = find_starts(start, logs, other_timeline)
         self._handle_losses(losses)
-        if start.cluster_id and not other_history:  # Spark calls ``commit`` one batch later, and never for the last
+        if start.cluster_id and not other_timeline:  # Spark calls ``commit`` one batch later, and never for the last
             self.commit(raw_start)
         ends = {partition: log.end for partition, log in logs.items()}
         self._latest = self._offsets(state, ends, logs)
@@ -196,15 +196,15 @@ class StreamPlanner:
 
     def commit(self, raw_end: Mapping[str, Any]) -> None:
         """Commit ``end`` to the consumer group, if there is one and its offsets differ, unless it may be of another
-        history. Best effort."""
+        timeline. Best effort."""
         if not self._options.group:
             return
         try:
-            end, history = self._parse(raw_end), self._coordinator.log.unlinked_jumps  # read before the check
-            other_history = self._find_other_history(end, history)
-            if other_history is None:
-                return commit_ends(self._coordinator, self._options.group, [end], history)
-            problem = other_history.why
+            end, timeline = self._parse(raw_end), self._coordinator.log.unlinked_jumps  # read before the check
+            other_timeline = self._find_other_timeline(end, timeline)
+            if other_timeline is None:
+                return commit_ends(self._coordinator, self._options.group, [end], timeline)
+            problem = other_timeline.why
         except SparklogError as error:
             problem = str(error)
         logger.warning("could not commit offsets to consumer group %s: %s", self._options.group, problem)
@@ -221,8 +221,8 @@ class StreamPlanner:
         if any(offset > logs[partition].end for partition, offset in end.partitions.items() if partition in logs):
             state = self._coordinator.refresh()  # a batch of an earlier run, planned on a newer state than this one
             logs = find_logs(state, end.partitions)
-        history = self._coordinator.log.unlinked_jumps
-        ranges, losses = find_batch_ranges(start, end, logs, self._find_other_history(end, history))
+        timeline = self._coordinator.log.unlinked_jumps
+        ranges, losses = find_batch_ranges(start, end, logs, self._find_other_timeline(end, timeline))
         self._handle_losses(losses)
         source = self._options.source
         pieces = split_ranges(ranges, source.min_partitions, source.max_records_per_partition)
@@ -276,15 +276,15 @@ class StreamPlanner:
         ids = {partition.topic: logs[partition].topic_id for partition in ends}
         return StreamOffsets(ends, state.cluster_id, ids, PlannedAt(state.version, state.digest))
 
-    def _find_other_history(self, offsets: StreamOffsets, history: int) -> OtherHistory | None:
-        """As ``find_other_history``. This process knows more: the ``history`` of the log when it checked offsets last,
+    def _find_other_timeline(self, offsets: StreamOffsets, timeline: int) -> OtherTimeline | None:
+        """As ``find_other_timeline``. This process knows more: the ``timeline`` of the log when it last checked offsets
         or was created."""
-        found = (offsets.planned_at, history)
-        if found == self._of_this_history:
+        found = (offsets.planned_at, timeline)
+        if found == self._of_this_timeline:
             return None
-        other = find_other_history(self._coordinator.log, offsets, has_jumped=self._of_this_history[1] != history)
+        other = find_other_timeline(self._coordinator.log, offsets, has_jumped=self._of_this_timeline[1] != timeline)
         if other is None:
-            self._of_this_history = found
+            self._of_this_timeline = found
         return other
 
     def _is_too_early(self, records: int) -> bool:
@@ -309,8 +309,8 @@ class StreamPlanner:
         self._reported = list(losses)
 
 
-def commit_ends(coordinator: Coordinator, group: str, ends: Iterable[StreamOffsets], history: int) -> None:
-    """Commit the offsets at which a batch ended in its sources, if the group's differ. ``history`` is the log's, by
+def commit_ends(coordinator: Coordinator, group: str, ends: Iterable[StreamOffsets], timeline: int) -> None:
+    """Commit the offsets at which a batch ended in its sources, if the group's differ. ``timeline`` is the log's, by
     ``unlinked_jumps``, in which they were found. Errors as ``commit_group_offsets``, and UnlinkedHistoryError."""
     state = coordinator.state
     offsets = uncommitted_offsets(ends, state, group)
@@ -318,5 +318,5 @@ def commit_ends(coordinator: Coordinator, group: str, ends: Iterable[StreamOffse
         # another instance of the query may have committed others while this one was suspended
         replaces = {partition: find_offset(state, group, *partition) for partition in part}
         ids = topic_ids(state, part)
-        commit = GroupCommit(group=group, offsets=part, topic_ids=ids, history=history, replaces=replaces)
-        coordinator.submit(partial(commit_group_offsets, commit=commit), histories=[commit.history])
+        commit = GroupCommit(group=group, offsets=part, topic_ids=ids, timeline=timeline, replaces=replaces)
+        coordinator.submit(partial(commit_group_offsets, commit=commit), timelines=[commit.timeline])

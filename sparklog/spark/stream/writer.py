@@ -76,7 +76,7 @@ class SparklogStreamWriter(RowWriter, StreamArrowWriter):
         """Publish the output of all tasks in one commit, unless this batch of the query was published before.
 
         Errors as ``Coordinator.append``; InvalidRequestError for a different batch under a used number,
-        RootReplacedError for offsets of another history than the log's.
+        RootReplacedError for offsets of another timeline than the log's.
         """
         written = [message for message in messages if isinstance(message, SparklogStreamCommitMessage)]
         groups = self._consumed(batchId)
@@ -104,12 +104,12 @@ class SparklogStreamWriter(RowWriter, StreamArrowWriter):
         if not options.group:
             return []
         log = self._committer().log
-        state, history = log.state_in_history()  # before the offsets are checked
+        state, timeline = log.state_in_timeline()  # before the offsets are checked
         offsets = batch_offsets(options.checkpoint, options.address.storage_options, batch_id, log, state)
         if not offsets:
             return []
         ids = topic_ids(state, offsets)
-        return [GroupCommit(group=options.group, offsets=offsets, topic_ids=ids, history=history)]
+        return [GroupCommit(group=options.group, offsets=offsets, topic_ids=ids, timeline=timeline)]
 
 
 def _query_id() -> str:

@@ -224,7 +224,7 @@ def test_no_position_of_before_is_committed(subscribe: bool, given: bool) -> Non
 
 
 @pytest.mark.parametrize("how", ["scan", "reader"])
-def test_what_was_planned_before_is_not_read_in_the_other_history(how: str) -> None:
+def test_what_was_planned_before_is_not_read_in_the_other_timeline(how: str) -> None:
     """Also where another client of the process has read the log since."""
     scene = Restored()
     scene.begin()
@@ -243,7 +243,7 @@ def test_what_was_planned_before_is_not_read_in_the_other_history(how: str) -> N
 
 @pytest.mark.parametrize("subscribe", [False, True])
 def test_a_position_that_was_asked_for_is_no_leave_to_commit_offsets_of_before(subscribe: bool) -> None:
-    """A program that shows its lag has not heard yet that what it has may be of another history."""
+    """A program that shows its lag has not heard yet that what it has may be of another timeline."""
     with restored(subscribe, group_id="g") as scene, new_producer(scene.coordinator, transactional_id="x") as producer:
         scene.coordinator.refresh()  # as by the fetch thread
         for _ in range(2):
@@ -440,7 +440,7 @@ def test_a_seek_to_an_offset_of_before_is_dropped_and_one_that_was_looked_up_is_
         assert scene.read(1) == NEW[-1:]
 
 
-def test_a_seek_back_to_a_record_of_before_is_no_seek_in_the_other_history() -> None:
+def test_a_seek_back_to_a_record_of_before_is_no_seek_in_the_other_timeline() -> None:
     with restored(group_id="g", max_poll_records=1) as scene:
         scene.coordinator.refresh()
         assert scene.consumer.end_offsets([T0]) == {T0: 8}  # for its lag
@@ -449,20 +449,20 @@ def test_a_seek_back_to_a_record_of_before_is_no_seek_in_the_other_history() -> 
         assert scene.read(len(NEW)) == NEW
 
 
-def test_the_fetch_thread_reads_nothing_of_the_other_history_at_the_old_position() -> None:
+def test_the_fetch_thread_reads_nothing_of_the_other_timeline_at_the_old_position() -> None:
     """It reads the log for the consumer, which is slow to notice."""
     scene = Restored()
     fetching = read_ahead(scene.coordinator, metadata_max_age_ms=1)
     scene.snapshot = take_snapshot(scene.store)
     scene.write(*OLD)
     scene.coordinator.refresh()
-    fetching.read_from(T0, 5, history=0)
+    fetching.read_from(T0, 5, timeline=0)
     fetching.start()
     scene.restore()
     until(lambda: scene.coordinator.log.unlinked_jumps == 1)
     fetching.wait(scene.coordinator.state, 0.5)
     assert fetching.take(None) == []
-    fetching.read_from(T0, 5, history=1)
+    fetching.read_from(T0, 5, timeline=1)
     chunks: list[Chunk] = []
     until(lambda: chunks, lambda: chunks.extend(fetching.take(None)))
     assert chunks[0].batches.base_offset == 5
@@ -470,7 +470,7 @@ def test_the_fetch_thread_reads_nothing_of_the_other_history_at_the_old_position
     scene.consumer.close(autocommit=False)
 
 
-def test_a_read_that_was_suspended_does_not_continue_in_the_other_history() -> None:
+def test_a_read_that_was_suspended_does_not_continue_in_the_other_timeline() -> None:
     """As that of a scan. Its files are gone, and the range is looked up again."""
     scene = Restored()
     scene.snapshot = take_snapshot(scene.store)

@@ -17,7 +17,7 @@ from sparklog.client.consumer.offsets_topic import ConsumerReader
 from sparklog.client.consumer.subscription_state import Subscription
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, open_cluster
-from sparklog.coordinator.one_history import CoordinatorOfOneHistory
+from sparklog.coordinator.one_timeline import CoordinatorOfOneTimeline
 from sparklog.errors import CorruptRecordError, DataLossError, OffsetOutOfRangeError, UnlinkedHistoryError
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
@@ -222,9 +222,9 @@ def test_a_slow_root_takes_a_tenth_of_the_time_of_reading_a_backlog(cluster: Clu
     assert 2 <= ahead.checks <= 40 / 18 + 2
 
 
-def test_other_work_of_the_process_in_another_history_does_not_end_the_reading(cluster: Cluster) -> None:
+def test_other_work_of_the_process_in_another_timeline_does_not_end_the_reading(cluster: Cluster) -> None:
     coordinator = cluster.coordinator()
-    work = CoordinatorOfOneHistory(coordinator)
+    work = CoordinatorOfOneTimeline(coordinator)
     coordinator.log.unlinked_jumps += 1  # as after a pause for longer than commits are kept
     ahead = read_ahead(coordinator, tail_backoff_max_ms=5)
     ahead.read_from(at(0), 0)

@@ -360,7 +360,7 @@ def test_a_writer_stopped_after_its_create_learns_the_outcome(others: str) -> No
 
 
 @pytest.mark.parametrize("beyond", [1, 2])
-def test_a_checkpoint_of_a_former_history_does_not_withdraw_the_commit_of_a_stopped_writer(beyond: int) -> None:
+def test_a_checkpoint_of_a_former_timeline_does_not_withdraw_the_commit_of_a_stopped_writer(beyond: int) -> None:
     """A root was restored to an older state, but its newer checkpoints stayed. A commit that were taken for one at a
     removed number would be withdrawn, or, where that cannot be conditioned, stay and be made twice."""
     inner, clock = clocked_memory()
@@ -368,7 +368,7 @@ def test_a_checkpoint_of_a_former_history_does_not_withdraw_the_commit_of_a_stop
     append(coordinator, b"kept")
     kept = coordinator.state.version
     for _ in range(beyond):
-        append(coordinator, b"of the former history")
+        append(coordinator, b"of the former timeline")
     coordinator.log.write_checkpoint()
     for version in stored(inner):
         if version > kept:
@@ -386,12 +386,12 @@ def test_a_checkpoint_of_a_former_history_does_not_withdraw_the_commit_of_a_stop
 
 
 def test_a_commit_that_a_restored_root_removed_is_not_one_of_a_stopped_writers_history() -> None:
-    """A writer of the former history is stopped after its create, and the restored root removes commits up to the same
+    """A writer of the former timeline is stopped after its create, and the restored root removes commits up to the same
     number meanwhile: the boundary says that the commit before was removed, but of which history?"""
     inner, clock = clocked_memory()
     coordinator = cluster(inner, clock, 5)
     kept = {info.key: inner.get(info.key) for info in inner.list()}
-    append(coordinator, b"of the former history")
+    append(coordinator, b"of the former timeline")
     waiting = open_cluster(inner, clock=clock)
     for info in list(inner.list()):
         inner.delete(info.key)

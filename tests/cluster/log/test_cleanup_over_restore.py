@@ -171,7 +171,7 @@ def test_a_boundary_that_was_set_in_a_restored_root_is_taken_back() -> None:
         assert read_certain_boundary(restored.store) == read_boundary(restored.store) == boundary
 
 
-def test_a_checkpoint_of_a_former_history_replaces_no_checkpoint_of_the_log() -> None:
+def test_a_checkpoint_of_a_former_timeline_replaces_no_checkpoint_of_the_log() -> None:
     """A writer that was stopped while the root was restored may have left two that are newer."""
     restored = Restored(has_checkpoint=True)
     former = {key: data for key, data in take_snapshot(restored.store).items() if key.startswith(CHECKPOINTS)}
@@ -244,7 +244,7 @@ def test_a_clean_up_removes_no_commits_beyond_its_own_checkpoint() -> None:
 
 
 def test_a_writer_that_has_loaded_a_checkpoint_needs_no_commit_before_it() -> None:
-    """A clean-up of the former history went on in the restored root, which has its checkpoint, too, but no boundary."""
+    """A clean-up of the former timeline went on in the restored root, which has its checkpoint but no boundary."""
     store, clock = clocked_memory()
     root = cluster(store, clock, 4)
     writer = open_cluster(store, clock=clock)
@@ -263,7 +263,7 @@ def test_a_writer_that_has_loaded_a_checkpoint_needs_no_commit_before_it() -> No
     assert values(open_cluster(store, clock=clock))[-2:] == [b"of the checkpoint", b"more"]
 
 
-def test_no_commits_are_removed_while_a_checkpoint_of_another_history_is_the_newest() -> None:
+def test_no_commits_are_removed_while_a_checkpoint_of_another_timeline_is_the_newest() -> None:
     """A stalled writer has left it at the same version; once the commit of that number is removed, nothing tells which
     of the two is the log's."""
     restored = Restored(has_checkpoint=False)

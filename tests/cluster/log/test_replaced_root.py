@@ -198,7 +198,7 @@ def _new_cluster() -> MemoryStore:
     return store
 
 
-def test_a_stalled_reader_notices_another_history() -> None:
+def test_a_stalled_reader_notices_another_timeline() -> None:
     clock = ManualClock()
     store = MemoryStore(uuid.uuid4().hex, clock)
     client = create_cluster(store, clock=clock)
@@ -214,7 +214,7 @@ def test_a_stalled_reader_notices_another_history() -> None:
         client.refresh()
 
 
-def test_a_removed_commit_does_not_indicate_another_history() -> None:
+def test_a_removed_commit_does_not_indicate_another_timeline() -> None:
     clock = ManualClock()
     store = MemoryStore(uuid.uuid4().hex, clock)
     reader = create_cluster(store, clock=clock)
@@ -276,7 +276,7 @@ def poll_until_it_fails(consumer: Consumer) -> None:
         consumer.poll(1_000)
 
 
-def test_an_empty_mount_point_is_not_taken_for_another_history() -> None:
+def test_an_empty_mount_point_is_not_taken_for_another_timeline() -> None:
     store = MemoryStore(uuid.uuid4().hex)
     client = create_cluster(store, clock=ManualClock())
     client.create_topic("a")
@@ -355,7 +355,7 @@ def test_a_thread_interrupted_while_it_advances_leaves_a_consistent_state(monkey
 
 
 @pytest.mark.parametrize("sleeps", range(1, ATTEMPTS + 2))
-def test_a_root_mounted_again_at_any_attempt_is_not_taken_for_another_history(tmp_path: Path, sleeps: int) -> None:
+def test_a_root_mounted_again_at_any_attempt_is_not_taken_for_another_timeline(tmp_path: Path, sleeps: int) -> None:
     root, away = tmp_path / "root", tmp_path / "away"
     back_after = 0
 
@@ -379,7 +379,7 @@ def test_a_root_mounted_again_at_any_attempt_is_not_taken_for_another_history(tm
     assert sorted(open_cluster(str(root)).state.topics) == ["t", "u"]
 
 
-def test_a_root_that_is_away_for_one_request_of_a_commit_is_not_taken_for_another_history(tmp_path: Path) -> None:
+def test_a_root_that_is_away_for_one_request_of_a_commit_is_not_taken_for_another_timeline(tmp_path: Path) -> None:
     requests = away_at = 0
     root, away = tmp_path / "root", tmp_path / "away"
 

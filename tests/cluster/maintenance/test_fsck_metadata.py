@@ -184,7 +184,7 @@ def test_damage_to_a_checkpoint_is_reported_as_repairable(
     assert report.version == 8
 
 
-def test_a_checkpoint_of_another_history_is_reported(cluster: DamagedCluster, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_timeline_is_reported(cluster: DamagedCluster, tmp_path: Path) -> None:
     other = DamagedCluster(tmp_path / "other")
     for _ in range(3):
         other.append()
@@ -194,7 +194,7 @@ def test_a_checkpoint_of_another_history_is_reported(cluster: DamagedCluster, tm
     assert kinds(cluster.report()) == ["checkpoint-differs", "stale-hint"]
 
 
-def test_cluster_json_is_not_restored_from_a_checkpoint_of_another_history(
+def test_cluster_json_is_not_restored_from_a_checkpoint_of_another_timeline(
     cluster: DamagedCluster, tmp_path: Path
 ) -> None:
     other = DamagedCluster(tmp_path / "other")

@@ -367,7 +367,7 @@ def test_a_damaged_checkpoint_is_kept_if_its_commits_were_removed(cluster: Damag
     assert not report.clean
 
 
-def test_a_checkpoint_of_another_history_is_removed(cluster: DamagedCluster, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_timeline_is_removed(cluster: DamagedCluster, tmp_path: Path) -> None:
     wanted = with_checkpoint(cluster).reopened().state
     other = with_checkpoint(DamagedCluster(tmp_path / "other"))
     folder = cluster.root / "meta" / "checkpoints"
@@ -475,7 +475,7 @@ def test_a_mirror_that_has_diverged_is_not_used(cluster: DamagedCluster, tmp_pat
     assert "is not that of the mirror's commit" in report.repairs[0].why_not
 
 
-def test_a_commit_of_another_history_is_not_restored(cluster: DamagedCluster, tmp_path: Path) -> None:
+def test_a_commit_of_another_timeline_is_not_restored(cluster: DamagedCluster, tmp_path: Path) -> None:
     with_checkpoint(cluster)
     other = with_checkpoint(DamagedCluster(tmp_path / "other"))
     (cluster.root / commit_key(3)).unlink()

@@ -231,7 +231,7 @@ def test_a_fork_is_repaired_with_an_explicit_end_of_the_log(cluster: DamagedClus
     assert kinds(cluster.report()) == []
 
 
-def test_a_later_checkpoint_of_another_history_is_moved_with_its_commits(cluster: DamagedCluster) -> None:
+def test_a_later_checkpoint_of_another_timeline_is_moved_with_its_commits(cluster: DamagedCluster) -> None:
     copy = snapshot(cluster)
     for _ in range(4):
         cluster.append()
@@ -340,7 +340,7 @@ def test_a_checkpoint_with_missing_files_is_not_used_as_the_log(cluster: Damaged
     before = restored_in_the_wrong_order(cluster)
     (cluster.root / next(key for key in before if "-v7-" in key and key.endswith(".log"))).unlink()
     report = repaired(cluster)
-    assert any("another history" in repair.why_not for repair in report.repairs)
+    assert any("another timeline" in repair.why_not for repair in report.repairs)
     assert read_boundary(LocalStore(str(cluster.root))) == -1
 
 

@@ -224,12 +224,12 @@ def test_a_mirror_never_has_commits_of_two_histories(tmp_path: Path) -> None:
             mirror(open_store(str(folder / "root")), target)
         (folder / "root").rename(folder / "lost")
         promote(target.root, str(folder / "root"), force=True)
-        assert open_cluster(target.root).state.version <= version + 2  # and so of the former history
+        assert open_cluster(target.root).state.version <= version + 2  # and so of the former timeline
         number += STRIDE
     assert number >= 10
 
 
-def test_a_mirror_does_not_go_on_with_another_history_whose_commits_were_removed(tmp_path: Path) -> None:
+def test_a_mirror_does_not_go_on_with_another_timeline_whose_commits_were_removed(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path, locations=0, assignment=((0,),))
     replicas.produce(1)
     shutil.copytree(tmp_path / "root", tmp_path / "backup")  # a snapshot, with leases

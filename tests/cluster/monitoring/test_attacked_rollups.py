@@ -205,7 +205,7 @@ def test_after_a_reset_of_the_time_a_rolled_version_from_before_is_not_the_newes
     assert rolled.versions_at([9, 10, 20, 30, MINUTE_MS, ahead + 1, ahead + MINUTE_MS]) == [None, 3, 6, 6, 7, 7, 8]
 
 
-def test_a_rollup_of_newer_commits_by_another_process_is_not_taken_for_one_of_another_history() -> None:
+def test_a_rollup_of_newer_commits_by_another_process_is_not_taken_for_one_of_another_timeline() -> None:
     history = new_history(26)
     cluster = with_store(history, lambda step, call: None)
     cluster.refresh()

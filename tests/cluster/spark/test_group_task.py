@@ -176,7 +176,7 @@ def test_a_driver_that_was_suspended_before_it_commits_its_starts_moves_no_offse
     assert {one.partition: one.offset for one in committed} == {0: 30, 1: 20}
 
 
-def test_a_start_of_a_former_history_is_not_committed_for_a_group(
+def test_a_start_of_a_former_timeline_is_not_committed_for_a_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The root was restored while the program was suspended: its log may end before that start now."""

@@ -168,7 +168,7 @@ class RestoredRoot:
 
 @pytest.mark.parametrize("noticed", [False, True])
 @pytest.mark.parametrize("call", [1, 2, 3])
-def test_files_of_another_history_are_not_committed(
+def test_files_of_another_timeline_are_not_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int, noticed: bool
 ) -> None:
     """The task is suspended between its files and their commit; the restored root does not have the files."""
@@ -198,7 +198,7 @@ def test_files_of_another_history_are_not_committed(
 
 @pytest.mark.parametrize("noticed", [False, True])
 @pytest.mark.parametrize("sends", [False, True])
-def test_records_of_another_history_are_read_from_the_committed_offset(
+def test_records_of_another_timeline_are_read_from_the_committed_offset(
     tmp_path: Path, sends: bool, noticed: bool
 ) -> None:
     """The task has read on since the copy was made; the restored root has other records at its position."""
@@ -247,7 +247,9 @@ def test_nothing_is_skipped_where_a_group_that_starts_at_the_end_has_committed_n
     assert seen == [b"base%d" % number for number in range(10)]
 
 
-def test_a_rebalance_does_not_take_a_call_into_another_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rebalance_does_not_take_a_call_into_another_timeline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The commit is refused since the group is in another generation, and the root is restored before the next try."""
     root, tries = RestoredRoot(tmp_path), [0]
     append = Coordinator.append

@@ -80,7 +80,7 @@ def test_only_changed_offsets_are_committed(tmp_path: Path) -> None:
         ("suspended and read since", UnlinkedHistoryError, 3),
     ],
 )
-def test_offsets_of_another_history_are_not_committed(
+def test_offsets_of_another_timeline_are_not_committed(
     tmp_path: Path, root: str, error: type[SparklogError] | None, committed: int | None
 ) -> None:
     folder = str(tmp_path / "log")

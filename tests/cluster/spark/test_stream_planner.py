@@ -503,13 +503,13 @@ def restored_root(folder: Path, *, others: int = 10) -> tuple[dict[str, Any], di
 
 
 @pytest.mark.parametrize("others", [0, 4, 8, 10])
-def test_a_query_is_not_continued_in_another_history(tmp_path: Path, others: int) -> None:
+def test_a_query_is_not_continued_in_another_timeline(tmp_path: Path, others: int) -> None:
     _, end = restored_root(tmp_path, others=others)
     with pytest.raises(DataLossError, match=r"orders-0 from offset 0 to 12: it was found at commit|longer before"):
         reader(tmp_path).latestOffset(end, ALL)
 
 
-def test_a_query_that_accepts_losses_continues_in_another_history(
+def test_a_query_that_accepts_losses_continues_in_another_timeline(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, end = restored_root(tmp_path)
@@ -523,7 +523,7 @@ def test_a_query_that_accepts_losses_continues_in_another_history(
     assert reader(tmp_path).latestOffset(later, ALL) == later
 
 
-def test_a_batch_that_was_planned_in_another_history_is_not_run(tmp_path: Path) -> None:
+def test_a_batch_that_was_planned_in_another_timeline_is_not_run(tmp_path: Path) -> None:
     start, end = restored_root(tmp_path)
     with pytest.raises(DataLossError, match=r"orders-0 from offset 4 to 12: it was found at commit"):
         reader(tmp_path).partitions(start, end)
@@ -619,7 +619,7 @@ def test_a_query_that_accepts_losses_commits_offsets_again_once_it_has_read_on(
     assert group_offset(tmp_path) == 9
 
 
-def test_a_start_that_was_found_in_a_former_history_is_not_read_from(tmp_path: Path) -> None:
+def test_a_start_that_was_found_in_a_former_timeline_is_not_read_from(tmp_path: Path) -> None:
     log = cluster(tmp_path, orders=1, t=1)
     log.submit(partial(alter_configs, topic="", changes={"metadata.max.retention.ms": "600000"}))
     produce(tmp_path, "orders", 4)

@@ -163,7 +163,7 @@ def read_up_to(log: Coordinator, offset: int) -> dict[str, object]:
 
 @pytest.mark.parametrize("rows", [["a"], []], ids=["rows", "no rows"])
 @pytest.mark.parametrize("since", ["healthy", "restored", "removed", "removed while committing"])
-def test_offsets_of_another_history_are_not_committed_with_the_output(
+def test_offsets_of_another_timeline_are_not_committed_with_the_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, since: str, rows: list[str]
 ) -> None:
     """Batch 1 was planned before the root was restored, by a copy of before, and is written and committed after that

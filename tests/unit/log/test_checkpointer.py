@@ -69,7 +69,7 @@ def test_a_checkpoint_is_withdrawn_if_the_root_was_replaced_during_its_write() -
 
     def replace_root(step: int, call: Call) -> None:
         if call.operation == "put" and call.key.endswith(".json") and "latest" not in call.key:
-            inner.put(commit_key(log.state.version), b"another history")
+            inner.put(commit_key(log.state.version), b"another timeline")
 
     log = SmallLog(FaultyStore(inner, before=replace_root))
     with pytest.raises(RootReplacedError):

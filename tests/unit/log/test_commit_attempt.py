@@ -157,7 +157,7 @@ class DeletesTwice(MemoryStore):
 
 @pytest.mark.parametrize("kind", [MemoryStore, DeletesTwice])
 @pytest.mark.parametrize("is_removed", [False, True])
-def test_withdrawing_a_commit_never_deletes_that_of_another_history(kind: type[MemoryStore], is_removed: bool) -> None:
+def test_withdrawing_a_commit_never_deletes_that_of_another_timeline(kind: type[MemoryStore], is_removed: bool) -> None:
     """The root is restored to an older copy while a commit is made; its number is then taken by another client."""
     old, base = log_of_one_commit()
     inner = kind(old.root.removeprefix("memory://"))

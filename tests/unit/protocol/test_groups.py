@@ -193,8 +193,8 @@ def test_offsets_of_an_older_generation_or_an_unknown_member_are_refused() -> No
 def test_merged_offsets_are_of_the_earliest_history_that_is_known(
     earlier: int | None, later: int | None, merged: int | None
 ) -> None:
-    first = GroupCommit(group="g", offsets={("orders", 0): 1}, history=earlier)
-    assert merge_offsets(first, GroupCommit(group="g", offsets={("orders", 1): 1}, history=later)).history == merged
+    first = GroupCommit(group="g", offsets={("orders", 0): 1}, timeline=earlier)
+    assert merge_offsets(first, GroupCommit(group="g", offsets={("orders", 1): 1}, timeline=later)).timeline == merged
 
 
 def test_a_last_offset_replaces_only_the_one_that_was_committed_when_it_was_found() -> None:

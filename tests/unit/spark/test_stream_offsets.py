@@ -13,7 +13,7 @@ from sparklog.errors import DataLossError, InvalidRequestError
 from sparklog.spark.stream.lag_listener import find_lag
 from sparklog.spark.stream.offsets import (
     Loss,
-    OtherHistory,
+    OtherTimeline,
     PartitionLog,
     PlannedAt,
     StreamOffsets,
@@ -69,14 +69,14 @@ def test_earlier_versions_read_past_the_commit() -> None:
     assert (cluster, ids) == ("cluster", {**IDS, "$81": "5bf0"})
 
 
-def test_offsets_of_another_history_are_a_loss_of_what_is_before_them() -> None:
+def test_offsets_of_another_timeline_are_a_loss_of_what_is_before_them() -> None:
     start = offsets({A0: 5, A1: 3, B0: 9})
     found = logs(a0=("id-a", 0, 9), a1=("id-a", 3, 3), b0=("id-b", 0, 7))
     assert find_starts(start, found)[1] == [Loss(B0, 7, 9, "the log ends at 7 and was longer before")]
-    starts, losses = find_starts(start, found, OtherHistory("restored", True))
+    starts, losses = find_starts(start, found, OtherTimeline("restored", True))
     assert starts == {A0: 5, A1: 3, B0: 7}
     assert losses == [Loss(A0, 0, 5, "restored"), Loss(B0, 7, 9, "the log ends at 7 and was longer before")]
-    restored = OtherHistory("restored", True)
+    restored = OtherTimeline("restored", True)
     ranges, losses = find_batch_ranges(offsets({A0: 2, A1: 3}), offsets({A0: 5, A1: 3}), found, restored)
     assert (ranges, losses) == ([OffsetRange("a", 0, 2, 5)], [Loss(A0, 2, 5, "restored")])
 

@@ -13,7 +13,7 @@ import pytest
 
 from sparklog.coordinator import Coordinator, create_cluster, kept_reading, open_cluster
 from sparklog.coordinator.brokers import add_broker
-from sparklog.coordinator.one_history import in_one_history
+from sparklog.coordinator.one_timeline import in_one_timeline
 from sparklog.errors import StorageUnavailableError, UnlinkedHistoryError
 from sparklog.log.records.fetch import Fetcher
 from sparklog.maintenance.replicas.replication import replicate
@@ -53,7 +53,7 @@ def values(cluster: Coordinator, broker: int | None = None) -> list[bytes | None
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_a_job_that_was_suspended_before_its_commit_commits_nothing_in_another_history(
+def test_a_job_that_was_suspended_before_its_commit_commits_nothing_in_another_timeline(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work, configs = JOBS[name]
@@ -96,7 +96,7 @@ def test_a_work_that_was_suspended_concerns_nobody_else_who_shares_its_log() -> 
     for topic in ("orders", "t"):
         cluster.create_topic(topic)
 
-    @in_one_history
+    @in_one_timeline
     def work(coordinator: Coordinator) -> None:
         coordinator.refresh()
         append(open_cluster(store), "other", 8)
@@ -130,7 +130,7 @@ def test_the_log_is_read_while_a_work_is_busy_with_something_else(monkeypatch: p
             read.set()
         return cluster.state
 
-    @in_one_history
+    @in_one_timeline
     def work(coordinator: Coordinator) -> None:
         coordinator.refresh()
         append(other, "other", 1)
@@ -148,4 +148,4 @@ def test_a_work_is_done_if_no_thread_can_be_started(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     cluster = create_cluster(f"memory://{uuid.uuid4().hex}")
-    assert in_one_history(lambda coordinator: coordinator.refresh().version)(cluster) == 0
+    assert in_one_timeline(lambda coordinator: coordinator.refresh().version)(cluster) == 0
