@@ -432,12 +432,13 @@ class Copier:
             complete_commit(self._root, data, version)  # checks the spilled actions against the commit
             if self._size_at_target(commit.spilled.path) != commit.spilled.size:
                 self._put(commit.spilled.path, self._root.get(commit.spilled.path, limits.MAX_SPILLED_ACTIONS_BYTES))
-        self._put_commit(commit_key(version), data)
+        self._put_commit(version, data)
         return digest
 
-    def _put_commit(self, key: str, data: bytes) -> None:
+    def _put_commit(self, version: int, data: bytes) -> None:
         """Store a commit, but never overwrite another: the mirror may have been promoted while this process was
         paused."""
+        key = commit_key(version)
         self.check_not_promoted()
         is_new = True
         try:
@@ -452,10 +453,16 @@ class Copier:
         try:
             self.check_not_promoted()
         except ClusterAlreadyExistsError:  # this process was suspended: no number of the new root may be taken
-            if is_new:  # else the new root may have it: the mirror was not mounted when this pass began
+            if is_new and self._is_beyond_end(version):
                 self._target.delete_exactly(key, data)
             raise
         self.size_bytes += len(data)
+
+    def _is_beyond_end(self, version: int) -> bool:
+        """Return whether the log of a mirror that was promoted does not reach a commit. It may have it: the mirror was
+        not mounted when this process stored it, or began."""
+        stored = {commit_version(info.key) for info in self._target.list(COMMITS)}
+        return version + 1 not in stored and len(stored) > 1  # a promoted mirror has a later commit of its own
 
     def check_not_promoted(self) -> None:
         """Refuse a commit after a gap, which the mirror's log does not lead up to, if the mirror was promoted, or its

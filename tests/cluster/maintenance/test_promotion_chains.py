@@ -160,8 +160,9 @@ def test_a_repeated_promotion_keeps_what_clients_have_written_meanwhile(tmp_path
     assert chain.read() == chain.sent[0]
 
 
+@pytest.mark.parametrize("until_stored", [False, True])
 def test_a_pass_of_a_mirror_that_was_not_mounted_at_its_beginning_takes_no_commit_from_the_promoted_root(
-    tmp_path: Path,
+    tmp_path: Path, until_stored: bool
 ) -> None:
     chain = Chain(tmp_path)
     chain.produce(3)
@@ -171,7 +172,10 @@ def test_a_pass_of_a_mirror_that_was_not_mounted_at_its_beginning_takes_no_commi
     m1.rename(away)
 
     def mount(step: int, call: Call) -> None:
-        if creates(call, COMMITS) and away.exists():
+        is_due = any(m1.glob(f"{COMMITS}*")) if until_stored else creates(call, COMMITS)
+        if is_due and away.exists():
+            if m1.exists():
+                m1.rename(tmp_path / "beneath")
             away.rename(m1)
 
     copier = Copier(open_store(old), FaultyStore(open_store(str(m1)), before=mount))
