@@ -8,7 +8,8 @@ timeline, so the request states the commit at which its files were begun (``Begu
 A root and its locations may also be restored to a version after that one. Then the commits match, but the files are
 missing. So a job's files are checked for existence before they are appended. A client's files are checked on local
 disks, where a check is cheap, and elsewhere if they were begun over ten seconds ago: those of a long transaction, or of
-a commit that is retried.
+a commit that is retried. A look that is ten seconds old when the commit is decided is repeated: a process may have
+waited for others, or have been suspended.
 
 Rules: reads only.
 """

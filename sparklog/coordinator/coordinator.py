@@ -26,7 +26,7 @@ import msgspec
 
 from sparklog import limits
 from sparklog.clock import Clock
-from sparklog.coordinator.begun_files import check_begun, check_still_there
+from sparklog.coordinator.begun_files import WRITTEN_COUNTS_SECONDS, check_begun, check_still_there
 from sparklog.coordinator.broker_stores import BrokerStores
 from sparklog.errors import (
     CorruptMetadataError,
@@ -74,7 +74,14 @@ GATHER_SECONDS = 0.01
 """How long a commit waits at most for requests that other threads are known to be about to make."""
 _GATHER_POLL_SECONDS = 0.0005
 
+MOST_LOOKS = 5
+"""How often files are looked for before a commit, if each look was too long ago when it was decided."""
+
 _READERS = count(1)
+
+
+class _LookTooOldError(SparklogError):
+    """So much time has passed since files were looked for that the root may have been restored."""
 
 
 class _Request(Generic[Result]):
@@ -187,20 +194,38 @@ class Coordinator:
         """Make written runs part of the log, all or none. ``written`` is when this process began to write the first of
         their files, by ``elapsed``. Raises as ``decide_append`` and ``submit``, and RootReplacedError if another
         process wrote them in another timeline, or if they are gone."""
-        if request.begun:
-            timeline = self.log.unlinked_jumps  # read first: after a later jump the check is worthless
-            request = check_begun(self.log, self.brokers.store_of, request)
-            timeline = timeline if request.timeline is None else request.timeline
-            request = msgspec.structs.replace(request, begun=(), timeline=timeline)
-        elif written is not None:
-            seconds = self.elapsed.seconds_since(written)
-            request = check_still_there(self.log, self.brokers.store_of, request, seconds)
+        if not request.begun and written is None:
+            return self._append(request, partial(decide_append, request=request))
+        for _ in range(MOST_LOOKS - 1):
+            looked = self.elapsed.now()
+            found = self._look_for_files(request, written)
+            with suppress(_LookTooOldError):
+                return self._append(found, partial(self._decide_soon, looked, found))
+        found = self._look_for_files(request, written)  # storage so slow that a look tells no more
+        return self._append(found, partial(decide_append, request=found))
+
+    def _look_for_files(self, request: AppendRequest, written: Moment | None) -> AppendRequest:
+        if not request.begun:
+            seconds = math.inf if written is None else self.elapsed.seconds_since(written)
+            return check_still_there(self.log, self.brokers.store_of, request, seconds)
+        timeline = self.log.unlinked_jumps  # read first: after a later jump the check is worthless
+        request = check_begun(self.log, self.brokers.store_of, request)
+        timeline = timeline if request.timeline is None else request.timeline
+        return msgspec.structs.replace(request, begun=(), timeline=timeline)
+
+    def _decide_soon(self, looked: Moment, request: AppendRequest, state: State) -> Decision[AppendResult]:
+        """Decide soon after files were looked for: a root that is restored while this process waits lacks them."""
+        if self.elapsed.seconds_since(looked) > WRITTEN_COUNTS_SECONDS:
+            raise _LookTooOldError("the files were looked for too long ago")
+        return decide_append(state, request)
+
+    def _append(self, request: AppendRequest, decide: Callable[[State], Decision[AppendResult]]) -> AppendResult:
         missing = [new for new in request.new_topics if new.name not in self.state.topics]
         for new in missing:
             if self.ignores_case:
                 check_case(self.state, new.name)
         timelines = [request.timeline, *(commit.timeline for commit in request.groups)]
-        result = self.submit(partial(decide_append, request=request), timelines=timelines)
+        result = self.submit(decide, timelines=timelines)
         for new in missing:
             warn_of_created_topic(new.name, new.partitions)
         return result

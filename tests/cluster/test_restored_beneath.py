@@ -30,6 +30,7 @@ from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.file_names import is_data_file
 from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore
+from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import Call, CountingStore, FaultyStore
 from sparklog.testing.substitutes import substituted
 from tests.simulation.location_actors import batch_of, metadata_of
@@ -101,6 +102,28 @@ def test_a_storage_behind_a_network_is_asked_for_files_that_were_written_long_ag
     looks = [call.key for call in store.calls if call.operation == "info" and is_data_file(call.key)]
     assert len(looks) == (2 if seconds else 0)
     assert read(store) == [b"kept"]
+
+
+def test_files_are_looked_for_again_by_a_process_that_was_suspended_before_its_commit(tmp_path: Path) -> None:
+    root = LocalRoot(tmp_path)
+    looked, restored = [False], [False]
+
+    def restore_after_the_look(_: int, call: Call) -> None:
+        if is_data_file(call.key):
+            looked[0] = looked[0] or call.operation == "info"
+        elif looked[0] and not restored[0]:
+            restored[0] = True
+            root.clock.advance(WRITTEN_COUNTS_SECONDS + 1)
+            root.restore()
+
+    root.copy()
+    cluster = open_cluster(FaultyStore(open_store(root.url), before=restore_after_the_look), clock=root.clock)
+    began = cluster.elapsed.now()
+    run = PartitionRun(0, [batch_of("t", [b"gone"], root.clock.now_ms() * 1000)], -1)
+    request = AppendRequest(appends=write_files(cluster, metadata_of(cluster, "t"), [run]))
+    with pytest.raises(RootReplacedError, match="which was written to be appended, is gone"):
+        cluster.append(request, began)
+    assert (restored, read(root.url)) == ([True], [b"first"])
 
 
 def test_a_repeated_commit_is_a_repetition_whatever_became_of_its_files(tmp_path: Path) -> None:
