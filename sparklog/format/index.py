@@ -5,7 +5,7 @@
       8  u16 version, 1                               8  i64  position of the message in the .log
      10  u16 flags: 1 has key, 2 has headers,        16  i64  smallest timestamp, us
              4 has explicit offsets, 8 is Parquet,   24  i64  largest timestamp, us
-             16 values are left out
+             16 values are elided
      12  u8  codec number, 3 bytes of zero           32  i64  producer id, -1 for none
      16  u32 entries, 4 bytes of zero                40  u32  rows
      24  i64 rows in the file                        44  u32  length of the message, its metadata included
@@ -33,8 +33,9 @@ and sections of 40, 48 and 16 bytes, has an entry of position 512 and length 368
 ``.log`` (512 + 264 + 40, and 48 on). The next entry's position is 880. An index of 2 entries is 64 + 2 * 120 + 4 = 308
 bytes.
 
-With flag 16 some values of a Parquet file are left out, since its typed columns state them (``parquet.left_out``): the
-length and checksum after the entries are those of all values, as they are once they are restored.
+With flag 16 some values of a Parquet file are elided, since its typed columns state them
+(``parquet.elided_values``): the length and checksum after the entries are those of all values, as they are once they
+are restored.
 
 Rules: the checksum is verified first, then the header, and an entry when it is used, so that opening does not decode
 entries; ``check`` checks all of them. Any fault is a CorruptIndexError.
@@ -67,8 +68,8 @@ MAGIC = b"SLINDEX\x00"
 MAX_MESSAGE_BYTES = MAX_BATCH_BYTES + MAX_BATCH_BYTES // 64
 """bytes. A batch at the limit, with metadata, padding, and what a codec may add to incompressible data."""
 
-_HAS_KEY, _HAS_HEADERS, _HAS_OFFSETS, _IS_PARQUET, _LEAVES_OUT_VALUES = 1, 2, 4, 8, 16
-_KNOWN_FLAGS = _HAS_KEY | _HAS_HEADERS | _HAS_OFFSETS | _IS_PARQUET | _LEAVES_OUT_VALUES
+_HAS_KEY, _HAS_HEADERS, _HAS_OFFSETS, _IS_PARQUET, _ELIDES_VALUES = 1, 2, 4, 8, 16
+_KNOWN_FLAGS = _HAS_KEY | _HAS_HEADERS | _HAS_OFFSETS | _IS_PARQUET | _ELIDES_VALUES
 
 _LEAST_ROW_BYTES = 16
 """bytes that a row takes in memory at least: timestamp and offset. In Parquet, many rows may take a few bytes."""
@@ -203,7 +204,7 @@ class FileSummary(NamedTuple):
     header_crc32c: int
     footer_crc32c: int
     is_parquet: bool = False
-    leaves_out_values: bool = False
+    elides_values: bool = False
 
     @property
     def header(self) -> Region:
@@ -218,9 +219,9 @@ class FileSummary(NamedTuple):
 
 
 def encode_index(summary: FileSummary, entries: Iterable[BatchEntry], values: Sequence[ValueSum] = ()) -> bytes:
-    """Return the bytes of an ``.index`` file. ``values``: those of each record batch, if some are left out."""
+    """Return the bytes of an ``.index`` file. ``values``: those of each record batch, if some are elided."""
     packed = [_ENTRY.pack(*entry) for entry in entries]
-    if len(values) != (len(packed) if summary.leaves_out_values else 0):
+    if len(values) != (len(packed) if summary.elides_values else 0):
         raise InvalidRequestError(f"{len(values)} sums of values for {len(packed)} record batches")
     codec = codecs.codec_number(summary.codec)
     head = _HEADER.pack(MAGIC, schema.FORMAT_VERSION, _flags(summary), codec, len(packed), *summary[4:10])
@@ -234,7 +235,7 @@ def _flags(summary: FileSummary) -> int:
         (_HAS_HEADERS, summary.has_headers),
         (_HAS_OFFSETS, summary.has_offsets),
         (_IS_PARQUET, summary.is_parquet),
-        (_LEAVES_OUT_VALUES, summary.leaves_out_values),
+        (_ELIDES_VALUES, summary.elides_values),
     )
     return sum(flag for flag, there in flags if there)
 
@@ -261,12 +262,12 @@ class Index:
             self._corrupt(f"it names codec number {codec}, which does not exist")
         present = [bool(flags & flag) for flag in (_HAS_KEY, _HAS_HEADERS, _HAS_OFFSETS)]
         summary = FileSummary(codecs.CODECS[codec], *present, *sizes)
-        leaves_out_values = bool(flags & _LEAVES_OUT_VALUES)
-        self.summary = summary._replace(is_parquet=bool(flags & _IS_PARQUET), leaves_out_values=leaves_out_values)
+        elides_values = bool(flags & _ELIDES_VALUES)
+        self.summary = summary._replace(is_parquet=bool(flags & _IS_PARQUET), elides_values=elides_values)
         if self.summary.is_parquet and not all(present[:2]):
             self._corrupt(f"a Parquet file has keys and headers, flags {flags:#x} say otherwise")
-        if leaves_out_values and not self.summary.is_parquet:
-            self._corrupt(f"only a Parquet file leaves out values, flags {flags:#x} say otherwise")
+        if elides_values and not self.summary.is_parquet:
+            self._corrupt(f"only a Parquet file elides values, flags {flags:#x} say otherwise")
         self._verify_summary()
         self.codec = self.summary.codec
         self.rows = self.summary.rows
@@ -293,7 +294,7 @@ class Index:
     def value_sum(self, batch: int) -> ValueSum:
         """Return the length and checksum of the values of a record batch, in a file that leaves some out. Raises
         CorruptIndexError if the batch does not exist."""
-        if not (self.summary.leaves_out_values and 0 <= batch < self._count):
+        if not (self.summary.elides_values and 0 <= batch < self._count):
             self._corrupt(f"it says nothing of the values of record batch {batch}")
         at = _HEADER.size + self._count * _ENTRY.size + batch * _VALUE_SUM.size
         return ValueSum._make(_VALUE_SUM.unpack_from(self._data, at))
@@ -383,7 +384,7 @@ class Index:
 
     def _verify_summary(self) -> None:
         count, summary = self._count, self.summary
-        each = _ENTRY.size + (_VALUE_SUM.size if summary.leaves_out_values else 0)
+        each = _ENTRY.size + (_VALUE_SUM.size if summary.elides_values else 0)
         if count > MAX_BATCHES_PER_FILE or _HEADER.size + count * each + _CRC.size != len(self._data):
             self._corrupt(f"{count} entries do not make {len(self._data)} bytes")
         if not 0 < summary.header_length <= summary.footer_position < summary.log_length:

@@ -171,7 +171,7 @@ def _decode_batch(inner: OpenMessage, records: pa.Schema, codec: str) -> pa.Reco
 def vouches_for(damaged: bytes, rebuilt: bytes) -> bool:
     """Return whether the remains of a damaged index prove that the file, from which ``rebuilt`` was made, is intact.
 
-    ``rebuilt`` has nothing of the remains. Either all checksums of the file, and of values that the file leaves out,
+    ``rebuilt`` has nothing of the remains. Either all checksums of the file, and of values that the file elides,
     match it as it is now, so the damage is elsewhere in the index; or only such checksums differ, and the checksum of
     the index says that the rebuilt ones are the original ones.
 
@@ -221,7 +221,7 @@ def with_lengths_of(damaged: bytes, rebuilt: bytes) -> bytes:
         )
         for at, entry in enumerate(index.entries)
     ]
-    values = [index.value_sum(at) for at in range(len(entries))] if index.summary.leaves_out_values else []
+    values = [index.value_sum(at) for at in range(len(entries))] if index.summary.elides_values else []
     return encode_index(index.summary, entries, values)
 
 

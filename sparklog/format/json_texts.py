@@ -11,7 +11,7 @@ Fields are in the order of the schema, without spaces, and null ones are left ou
 the backslash and the characters below U+0020 are escaped: as \\b, \\t, \\n, \\f and \\r, else as \\u00xx.
 
 Rules: pure, by column; a row's text depends on that row alone. Files of history depend on each byte of it
-(``parquet.left_out``): it never changes. Not for: whether what is written can be read (``records.json_values``).
+(``parquet.elided_values``): it never changes. Not for: whether what is written can be read (``records.json_values``).
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def _check_around(read_at: ReadAt, index: Index, path: str, found: list[Damage])
 
 def _read_offsets(read_at: ReadAt, index: Index, path: str, found: list[Damage]) -> dict[int, tuple[int, int]]:
     """Read stored offsets, which have to be decoded; the reader checks that they rise within a batch. Values that are
-    left out have to be made, and the reader checks that they are those of the index."""
+    elided have to be made, and the reader checks that they are those of the index."""
     damaged = {damage.batch for damage in found}
     reader = open_segment(read_at, index, path)
     offsets: dict[int, tuple[int, int]] = {}
@@ -125,7 +125,7 @@ def _read_offsets(read_at: ReadAt, index: Index, path: str, found: list[Damage])
             continue
         try:
             column = reader.read_offsets(number)
-            if index.summary.leaves_out_values:
+            if index.summary.elides_values:
                 reader.read(number, [schema.VALUE])
         except SparklogError as error:
             found.append(Damage(number, entry.position, error.message))

@@ -19,8 +19,8 @@ from sparklog.format import schema
 from sparklog.format.column_bounds import Bounds
 from sparklog.format.columns import ColumnLayout, offsets_rise
 from sparklog.format.index import BatchEntry, Region, ValueSum
+from sparklog.format.parquet.elided_values import FIELDS_NAME, restore, sum_values
 from sparklog.format.parquet.file_schema import ENCODINGS, HEADER_LEAVES, parquet_schema
-from sparklog.format.parquet.left_out import FIELDS_NAME, restore, sum_values
 from sparklog.format.parquet.pages import (
     BYTE_ARRAY,
     INT64,
@@ -49,8 +49,8 @@ _PAGE_ROWS, _PAGE_BYTES = 10_000, 512 * 1024
 """Half of the rows, and of the bytes, at which Arrow begins another page."""
 
 
-class _LeftOut(NamedTuple):
-    """How values that are left out are made: of these fields, whose typed columns the reader reads."""
+class _Elided(NamedTuple):
+    """How values that are elided are made: of these fields, whose typed columns the reader reads."""
 
     fields: Sequence[SchemaField]
     columns: Sequence[pa.Field]
@@ -61,11 +61,11 @@ class ParquetSegmentReader(SegmentReader):
     """Reads one ``.parquet``. As thread-safe as ``read_at``; between reads it keeps what the footer says of the typed
     columns that were read last.
 
-    Values that the file leaves out are made of its typed columns, and verified. ``path`` is for messages only.
+    Values that the file elides are made of its typed columns, and verified. ``path`` is for messages only.
     """
 
     _typed: TypedReader | None = None
-    _left_out: _LeftOut | None = None
+    _elided: _Elided | None = None
 
     def read_stored(self, batch: int) -> list[pa.Buffer]:
         """Not possible: a row group is only valid at its position in its file."""
@@ -146,10 +146,10 @@ class ParquetSegmentReader(SegmentReader):
             raise ValueError("its schema does not end with the columns of a record")
         if [group.rows for group in footer.groups] != [entry.count for entry in self._index.entries]:
             raise ValueError("its row groups have other numbers of rows than the index says")
-        if (FIELDS_NAME in footer.texts) != self._index.summary.leaves_out_values:
-            raise ValueError("it says otherwise than the index whether values are left out")
-        if self._index.summary.leaves_out_values:
-            self._find_left_out()
+        if (FIELDS_NAME in footer.texts) != self._index.summary.elides_values:
+            raise ValueError("it says otherwise than the index whether values are elided")
+        if self._index.summary.elides_values:
+            self._find_elided()
 
     def _columns(self, batch: int, entry: BatchEntry, wanted: Sequence[ColumnLayout]) -> dict[str, pa.Array]:
         arrays = self._read(batch, entry, [column.name for column in wanted])
@@ -159,7 +159,7 @@ class ParquetSegmentReader(SegmentReader):
 
     def _read(self, batch: int, entry: BatchEntry, names: Sequence[str]) -> dict[str, pa.Array]:
         """Return columns with the types of the file."""
-        if not (self._index.summary.leaves_out_values and schema.VALUE in names):
+        if not (self._index.summary.elides_values and schema.VALUE in names):
             regions = [region for region in select_regions(entry, names) if region.name != "metadata"]
             return self._decode_sections(batch, entry, self._sections(batch, regions))
         arrays = self._read_values(batch, entry, names)
@@ -176,8 +176,8 @@ class ParquetSegmentReader(SegmentReader):
         return arrays
 
     def _read_values(self, batch: int, entry: BatchEntry, names: Sequence[str]) -> dict[str, pa.Array]:
-        """Return columns, ``value`` among them, with the values that are left out."""
-        left_out = self._left_out = self._left_out or self._find_left_out()
+        """Return columns, ``value`` among them, with the values that are elided."""
+        elided = self._elided = self._elided or self._find_elided()
         sections = self._sections(batch, select_regions(entry, names))
         stated = sections.pop("metadata")
         arrays = self._decode_sections(batch, entry, sections)
@@ -186,14 +186,14 @@ class ParquetSegmentReader(SegmentReader):
             return stated.slice(position - entry.position, length)
 
         try:
-            typed = left_out.typed.read(batch, entry, left_out.columns, read_bytes)
+            typed = elided.typed.read(batch, entry, elided.columns, read_bytes)
             stored = arrays[schema.VALUE]
-            return {**arrays, schema.VALUE: restore(left_out.fields, stored, typed, entry.decoded_length)}
+            return {**arrays, schema.VALUE: restore(elided.fields, stored, typed, entry.decoded_length)}
         except _FAULTS as error:
             self._refuse(batch, "its values cannot be restored", error, entry.position)
 
-    def _find_left_out(self) -> _LeftOut:
-        """Read in the footer how values are left out."""
+    def _find_elided(self) -> _Elided:
+        """Read in the footer how values are elided."""
         data = self._verified(None, [self._index.summary.footer])[0]
         try:
             footer = read_footer(data)
@@ -201,10 +201,10 @@ class ParquetSegmentReader(SegmentReader):
             columns = [*typed_fields(value_columns(fields)), pa.field(VALUE_KEPT, pa.bool_())]
             typed = TypedReader(footer, self._index.codec, [column.name for column in columns])
             if not all(map(typed.has, columns)):
-                raise ValueError("it lacks typed columns of values that are left out")
-            return _LeftOut(fields, columns, typed)
+                raise ValueError("it lacks typed columns of values that are elided")
+            return _Elided(fields, columns, typed)
         except _FAULTS as error:
-            self._refuse(None, "its footer does not say how values are left out", error)
+            self._refuse(None, "its footer does not say how values are elided", error)
 
     def _sections(self, batch: int, regions: Sequence[Region]) -> dict[str, pa.Buffer]:
         parts = self._verified(batch, regions)

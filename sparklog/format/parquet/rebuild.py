@@ -24,8 +24,8 @@ from sparklog.format.index import (
     decode_index,
     encode_index,
 )
+from sparklog.format.parquet.elided_values import FIELDS_NAME
 from sparklog.format.parquet.file_schema import decoded_length, section_lengths
-from sparklog.format.parquet.left_out import FIELDS_NAME
 from sparklog.format.parquet.pages import MAGIC, Footer, StoredGroup, codec_name, read_footer, verify_pages
 from sparklog.format.parquet.reader import ParquetSegmentReader
 from sparklog.format.segment_reader import ReadAt
@@ -66,9 +66,9 @@ def rebuild_history_index(
         header_crc32c=crc32c(read_at(0, len(MAGIC))),
         footer_crc32c=crc32c(footer),
         is_parquet=True,
-        leaves_out_values=FIELDS_NAME in stated.texts,
+        elides_values=FIELDS_NAME in stated.texts,
     )
-    values = [ValueSum(0, 0)] * len(entries) if summary.leaves_out_values else []
+    values = [ValueSum(0, 0)] * len(entries) if summary.elides_values else []
     reader = ParquetSegmentReader(read_at, decode_index(encode_index(summary, entries, values), path), path)
     if values:
         values = [reader.sum_values(number) for number in range(len(entries))]

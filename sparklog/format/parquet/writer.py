@@ -31,6 +31,7 @@ from sparklog.format.index import (
     encode_index,
 )
 from sparklog.format.parquet.delta_stats import TypedBounds, encode_stats
+from sparklog.format.parquet.elided_values import FIELDS_NAME, elide, find_fields, sum_values
 from sparklog.format.parquet.file_schema import (
     ENCODINGS,
     OFFSET_TYPE,
@@ -39,7 +40,6 @@ from sparklog.format.parquet.file_schema import (
     parquet_schema,
     section_lengths,
 )
-from sparklog.format.parquet.left_out import FIELDS_NAME, find_fields, leave_out, sum_values
 from sparklog.format.parquet.pages import DELTA_BINARY_PACKED, MAGIC
 from sparklog.format.parquet.typed_encodings import choose_encodings
 from sparklog.format.segment_writer import Sink, check_batch
@@ -80,7 +80,7 @@ class ParquetSegmentWriter:
 
     ``base_offset`` is that of the run. With ``has_offsets`` batches have a column of offsets relative to it; else
     offsets are consecutive from it on. ``codec`` and ``level`` as in ``codecs.compressor``. ``typed`` are the typed
-    columns, which ``write`` gets beside each batch. ``value_fields``: values that these of them state are left out, and
+    columns, which ``write`` gets beside each batch. ``value_fields``: values that these of them state are elided, and
     the typed column ``_value_kept`` says which. After any error the file is unusable: abort the sink.
     """
 
@@ -158,7 +158,7 @@ class ParquetSegmentWriter:
             raise RecordListTooLargeError(f"a file holds at most {MAX_ROW_GROUPS_PER_FILE} row groups: start another")
         offsets, records = self._offsets(batch), {name: batch.column(name) for name in schema.COLUMNS}
         if self._value_fields:
-            records[schema.VALUE], values = self._leave_out(records[schema.VALUE], values)
+            records[schema.VALUE], values = self._elide(records[schema.VALUE], values)
         columns = [*values, *records.values(), offsets]
         table = pa.Table.from_arrays(columns, schema=self._schema)
         with self._writing(values) as parquet:
@@ -226,7 +226,7 @@ class ParquetSegmentWriter:
             header_crc32c=header,
             footer_crc32c=sums.take(footer_length),
             is_parquet=True,
-            leaves_out_values=bool(self._value_fields),
+            elides_values=bool(self._value_fields),
         )
         return encode_index(summary, self._entries, self._value_sums)
 
@@ -258,11 +258,11 @@ class ParquetSegmentWriter:
             parquet.add_key_value_metadata({FIELDS_NAME: format_ddl(self._value_fields)})
         return parquet
 
-    def _leave_out(self, values: pa.Array, typed: Sequence[pa.Array]) -> tuple[pa.Array, list[pa.Array]]:
+    def _elide(self, values: pa.Array, typed: Sequence[pa.Array]) -> tuple[pa.Array, list[pa.Array]]:
         """Return the values without those that typed columns state, and the typed columns, which say so."""
         columns = {field.name: column for field, column in zip(self._typed, typed, strict=True)}
         self._value_sums.append(sum_values(values))
-        stored, kept = leave_out(self._value_fields, values, columns)
+        stored, kept = elide(self._value_fields, values, columns)
         return stored, list({**columns, VALUE_KEPT: kept}.values())
 
     def _check_typed(self, typed: Mapping[str, pa.Array], rows: int) -> list[pa.Array]:

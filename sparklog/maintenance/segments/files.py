@@ -120,7 +120,7 @@ class Source:
         if self.segment.size_bytes <= MAX_WHOLE_FETCH_BYTES and self._reader is None:
             first, last = (self.index.entry(self.batches[at]) for at in (0, -1))
             summary = self.index.summary
-            end = summary.log_length if summary.leaves_out_values else last.end  # the footer says how to restore them
+            end = summary.log_length if summary.elides_values else last.end  # the footer says how to restore them
             self._from_any(lambda broker: self._fetch_all(broker, first.position, end - first.position))
 
     def fetch_index(self) -> None:

@@ -40,7 +40,7 @@ UNFIT, KEY_UNFIT = "_unfit", "_key_unfit"
 """The typed columns that say whether a record's value, or key, does not fit its schema."""
 
 VALUE_KEPT = "_value_kept"
-"""The typed column that says whether a record's value is stored, and not left out."""
+"""The typed column that says whether a record's value is stored, and not elided."""
 
 RESERVED = (
     *("partition", "offset", "timestamp", "key", "value", "headers", "topic", "timestamptype"),

@@ -3,7 +3,7 @@
     RecordSchema(PartSchema("json", ("customer string, amount double",)), PartSchema("string")).columns
     # customer, amount, _unfit, key_string, _key_unfit
 
-The columns are those of the value, ``_unfit``, ``_value_kept`` if values are left out of history, those of the key,
+The columns are those of the value, ``_unfit``, ``_value_kept`` if values are elided from history, those of the key,
 with ``key_`` before their names, and ``_key_unfit``. A topic without a format for one of them has no columns of it. A
 text of the format ``string`` is in ``value_string`` or ``key_string``. A field of the value with the name of another
 column, such as ``timestamp``, is in ``value_timestamp``.
@@ -104,7 +104,7 @@ class RecordSchema(NamedTuple):
 
     @property
     def value_columns(self) -> tuple[SchemaField, ...]:
-        """The typed columns of values, then ``_unfit``, and ``_value_kept`` if values are left out."""
+        """The typed columns of values, then ``_unfit``, and ``_value_kept`` if values are elided."""
         fields = self.value.fields
         fields = _prefixed(VALUE_PREFIX, fields) if self.value.format == STRING else value_columns(fields)
         columns = _flagged(fields, UNFIT)

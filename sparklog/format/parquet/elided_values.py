@@ -1,11 +1,11 @@
-"""Leaves out the values that the typed columns of a history segment state exactly, and makes them again.
+"""Elides the values that the typed columns of a history segment state exactly, and makes them again.
 
-A value is left out if it is, byte for byte, the text that ``json_texts`` makes of its typed columns. Any other keeps
+A value is elided if it is, byte for byte, the text that ``json_texts`` makes of its typed columns. Any other keeps
 its bytes: one with other fields or another order of them, with spaces or a prefix, or that does not fit the schema.
-A file says by which fields it leaves out values, in its footer, and for each record in the column ``_value_kept``; its
+A file says by which fields it elides values, in its footer, and for each record in the column ``_value_kept``; its
 index has the checksum of all values of a row group (``index``).
 
-Rules: pure. What was left out is only returned if the values have the length and checksum that the index says.
+Rules: pure. What was elided is only returned if the values have the length and checksum that the index says.
 Not for: reading columns (``typed_reader``), and which topics leave values out (``config.topic_configs``).
 """
 
@@ -31,27 +31,27 @@ ENCODED_ROWS = 16 * 1024
 
 
 class StoredValues(NamedTuple):
-    """The column ``value`` of a row group, null also where a value is left out, and where it is not: ``kept``."""
+    """The column ``value`` of a row group, null also where a value is elided, and where it is not: ``kept``."""
 
     values: pa.Array
     kept: pa.Array
 
 
 def find_fields(fields: Sequence[SchemaField]) -> tuple[SchemaField, ...]:
-    """Return the fields by which values can be left out: these, or none if the footer could not state them."""
+    """Return the fields by which values can be elided: these, or none if the footer could not state them."""
     return tuple(fields) if fields and parse_ddl(format_ddl(fields)) == tuple(fields) else ()
 
 
-def leave_out(fields: Sequence[SchemaField], values: pa.Array, columns: Mapping[str, pa.Array]) -> StoredValues:
-    """Leave out the values that the ``columns`` of these fields state."""
+def elide(fields: Sequence[SchemaField], values: pa.Array, columns: Mapping[str, pa.Array]) -> StoredValues:
+    """Elide the values that the ``columns`` of these fields state."""
     candidates = pc.and_(values.is_valid(), pc.invert(columns[UNFIT]))
     try:
         texts = _encode(fields, columns, candidates)
     except (InvalidRecordError, pa.ArrowException, MemoryError):  # texts over 2 GiB
         return StoredValues(values, pa.repeat(pa.scalar(True), len(values)))
     is_same = pc.equal(texts, values.filter(candidates))
-    left_out = pc.replace_with_mask(candidates, candidates, is_same)
-    return StoredValues(pc.if_else(left_out, pa.scalar(None, pa.binary()), values), pc.invert(left_out))
+    elided = pc.replace_with_mask(candidates, candidates, is_same)
+    return StoredValues(pc.if_else(elided, pa.scalar(None, pa.binary()), values), pc.invert(elided))
 
 
 def restore(
@@ -61,12 +61,12 @@ def restore(
     kept = columns[VALUE_KEPT]
     if kept.null_count or pc.any(pc.and_(pc.invert(kept), stored.is_valid())).as_py():
         raise ValueError(f"its {VALUE_KEPT} contradicts its values")
-    left_out = pc.invert(kept)
+    elided = pc.invert(kept)
     try:
-        texts = _encode(fields, columns, left_out, most_bytes)
+        texts = _encode(fields, columns, elided, most_bytes)
     except InvalidRecordError as error:
-        raise ValueError(f"values that are left out cannot be made: {error}") from error
-    return pc.replace_with_mask(stored, left_out, texts)
+        raise ValueError(f"values that are elided cannot be made: {error}") from error
+    return pc.replace_with_mask(stored, elided, texts)
 
 
 def sum_values(values: pa.Array) -> ValueSum:
@@ -96,5 +96,5 @@ def _encode(
         parts.append(encode_objects(fields, some, count).cast(pa.binary()))
         size += parts[-1].nbytes
         if size > most_bytes + 8 * rows:
-            raise ValueError(f"the values that are left out take over {most_bytes} bytes")
+            raise ValueError(f"the values that are elided take over {most_bytes} bytes")
     return pa.concat_arrays(parts)

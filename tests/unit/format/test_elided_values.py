@@ -1,4 +1,4 @@
-"""Values that typed columns state are left out of a history segment, and come back byte for byte or not at all."""
+"""Values that typed columns state are elided of a history segment, and come back byte for byte or not at all."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_all_values_come_back_byte_for_byte(groups: list[list[bytes | None]], co
     assert [entry.null_values for entry in file.index.entries] == [group.count(None) for group in groups]
 
 
-LEFT_OUT = [
+ELIDED = [
     b"{}",
     b'{"text":"a \\"b\\" \\\\ \\n\\t\\u001f \xc3\xa9","truth":true,"tiny":-1,"big":9223372036854775807}',
     b'{"real":0.1,"double":1.0}',
@@ -138,11 +138,11 @@ LEFT_OUT = [
 ]
 
 
-def test_values_as_sparklog_writes_them_are_left_out() -> None:
+def test_values_as_sparklog_writes_them_are_elided() -> None:
     """These texts are part of the format: files of history depend on each byte of them."""
-    file = File([list(LEFT_OUT)])
-    assert file.kept() == [False] * len(LEFT_OUT)
-    assert file.values() == [LEFT_OUT]
+    file = File([list(ELIDED)])
+    assert file.kept() == [False] * len(ELIDED)
+    assert file.values() == [ELIDED]
     kept = [b'{"double":1}', b'{"text":null}', b"{ }", b'{"truth":true,"text":"a"}', None, b"no json"]
     assert File([kept]).kept() == [True] * len(kept)
 
@@ -171,7 +171,7 @@ def test_zeros_keep_their_sign_and_texts_their_repetitions() -> None:
     assert not any(file.kept())
 
 
-def test_required_fields_and_fields_of_only_some_rows_are_left_out() -> None:
+def test_required_fields_and_fields_of_only_some_rows_are_elided() -> None:
     fields = parse_ddl("id int NOT NULL, place struct<city: string NOT NULL>")
     values = [b'{"id":1}', b'{"id":2,"place":{"city":"x"}}', b"{}", None]
     file = File([values], fields=fields)
@@ -182,7 +182,7 @@ def test_required_fields_and_fields_of_only_some_rows_are_left_out() -> None:
 @pytest.mark.sampled
 @pytest.mark.parametrize("codec", [codecs.NONE, codecs.ZSTD])
 def test_no_flipped_bit_of_the_file_or_the_index_changes_a_value(codec: str) -> None:
-    values = [*LEFT_OUT, None, b"no json"]
+    values = [*ELIDED, None, b"no json"]
     file = File([values], codec)
     summary, entry = file.index.summary, file.index.entry(0)
     typed = range(entry.position, entry.position + entry.metadata_length)
@@ -220,7 +220,7 @@ def test_older_readers_refuse_the_file() -> None:
 @pytest.mark.sampled
 def test_no_forged_file_ends_the_process_or_is_believed() -> None:
     random = Random(11)
-    values = [*LEFT_OUT, None]
+    values = [*ELIDED, None]
     file = File([values], codecs.NONE)
     before, intact = bytes(file.data), file.index_bytes
     found = decode_index(intact, "x.index")
@@ -243,7 +243,7 @@ def test_no_forged_file_ends_the_process_or_is_believed() -> None:
 
 
 def test_an_index_is_rebuilt_from_the_file() -> None:
-    values = [*LEFT_OUT, None, b"no json", *HOSTILE]
+    values = [*ELIDED, None, b"no json", *HOSTILE]
     file = File([values, values[::-1]])
     rebuilt = rebuild_history_index(
         file.read_at, len(file.data), "x.parquet", lambda number, row: BatchProducer(), 0, False
@@ -272,7 +272,7 @@ def test_a_damaged_index_vouches_for_the_file(batches: int) -> None:
 
 def test_a_text_does_not_depend_on_the_other_rows() -> None:
     reader = ValueReader(SCHEMA)
-    fitting = [value for value in LEFT_OUT if value]
+    fitting = [value for value in ELIDED if value]
     columns = reader.columns(pa.array(fitting, pa.binary()))
     for number in range(len(fitting)):
         one = {name: column.slice(number, 1) for name, column in columns.items()}
@@ -280,15 +280,15 @@ def test_a_text_does_not_depend_on_the_other_rows() -> None:
 
 
 def test_records_are_read_without_typed_columns_if_their_values_are_not_asked_for() -> None:
-    file = File([list(LEFT_OUT)])
+    file = File([list(ELIDED)])
     entry = file.index.entry(0)
     file.data[entry.position] ^= 1
-    assert file.reader().read(0, [schema.TIMESTAMP]).num_rows == len(LEFT_OUT)
+    assert file.reader().read(0, [schema.TIMESTAMP]).num_rows == len(ELIDED)
 
 
 @settings(max_examples=examples(30))
 @given(st.data())
-def test_all_typed_rows_are_left_out(data: st.DataObject) -> None:
+def test_all_typed_rows_are_elided(data: st.DataObject) -> None:
     fields = data.draw(random_fields(2))
     some = data.draw(st.lists(rows_of(fields), min_size=1, max_size=4))
     columns = {field.name: pa.array([row[field.name] for row in some], arrow_type(field.type)) for field in fields}

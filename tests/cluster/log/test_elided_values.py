@@ -49,7 +49,7 @@ VALUES = [
     b'\0\0\0\0\1{"customer":"a"}',
     b'{"customer":"\xc3\xa9\\n\\"","amount":2.0,"tags":["x",null]}',
 ]
-LEFT_OUT = [0, 1, 9]
+ELIDED = [0, 1, 9]
 
 
 @pytest.fixture
@@ -61,18 +61,18 @@ def values(log: Coordinator) -> list[bytes | None]:
     return [record.value for record in records(log, "orders")]
 
 
-def test_every_reader_gets_the_bytes_and_the_table_says_which_are_left_out(log: Coordinator) -> None:
+def test_every_reader_gets_the_bytes_and_the_table_says_which_are_elided(log: Coordinator) -> None:
     before = records(log, "orders")
     close_and_roll(log)
     assert records(log, "orders")[:-1] == before
     assert sparklog.scan("orders", log.store.root, columns=["value"]).to_arrow()["value"].to_pylist()[:-1] == VALUES
     shown = published_table(log)
-    left_out = [number not in LEFT_OUT for number in range(len(VALUES))]
-    assert shown["_value_kept"].to_pylist() == left_out
-    assert shown["value"].to_pylist() == [None if number in LEFT_OUT else value for number, value in enumerate(VALUES)]
+    elided = [number not in ELIDED for number in range(len(VALUES))]
+    assert shown["_value_kept"].to_pylist() == elided
+    assert shown["value"].to_pylist() == [None if number in ELIDED else value for number, value in enumerate(VALUES)]
     assert shown["customer"].to_pylist()[0] == "a"
     files = DeltaTable(f"{log.store.root}/tables/orders").get_add_actions(flatten=True)
-    assert pa.table(files)["null_count.value"].to_pylist() == [len(LEFT_OUT) + 1]
+    assert pa.table(files)["null_count.value"].to_pylist() == [len(ELIDED) + 1]
     assert not check_cluster(log.store).report.findings
 
 
