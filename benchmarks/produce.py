@@ -27,7 +27,7 @@ from benchmarks.measure import (
     where_time_goes,
 )
 from sparklog.coordinator import create_cluster, open_cluster
-from sparklog.spark.source.source import SparklogDataSource
+from sparklog.spark.data_source import SparklogDataSource
 
 PARTITIONS = 8
 

@@ -24,8 +24,8 @@ from benchmarks.measure import (
     where_time_goes,
 )
 from sparklog.coordinator import create_cluster
+from sparklog.spark.data_source import SparklogDataSource
 from sparklog.spark.session import LOW_LATENCY
-from sparklog.spark.source.source import SparklogDataSource
 
 SMALL_PARTITIONS, SMALL_ROWS = 64, 3000
 PAIRS = {"key, value": "key binary, value binary", "key, timestamp": "key binary, timestamp timestamp"}

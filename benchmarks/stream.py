@@ -42,8 +42,8 @@ from sparklog.log.layout import segment_key
 from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.protocol.commits import Append, commit_key
 from sparklog.protocol.decide.append import AppendRequest
+from sparklog.spark.data_source import SparklogDataSource
 from sparklog.spark.options import Options
-from sparklog.spark.source.source import SparklogDataSource
 from sparklog.spark.stream.options import stream_options
 from sparklog.spark.stream.planner import StreamPlanner
 from sparklog.store.local import LocalStore

@@ -3,6 +3,6 @@
 With sparklog installed beside the driver, ``format("sparklog")`` and ``USING sparklog`` work without ``register``.
 """
 
-from sparklog.spark.source.source import SparklogDataSource as DefaultSource
+from sparklog.spark.data_source import SparklogDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from sparklog.client.producer.futures import RecordMetadata
     from sparklog.client.producer.producer import Producer
     from sparklog.client.producer.producer import Producer as KafkaProducer
-    from sparklog.client.scan import Scan, scan
-    from sparklog.client.snapshot import Snapshot, snapshot
+    from sparklog.client.scan.scan import Scan, scan
+    from sparklog.client.scan.snapshot import Snapshot, snapshot
     from sparklog.client.system import System, system
     from sparklog.errors import SparklogError
     from sparklog.spark.api import read, register, write
@@ -106,8 +106,8 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "OffsetSpec": ("sparklog.client.admin.types", "OffsetSpec"),
     "Producer": ("sparklog.client.producer.producer", "Producer"),
     "RecordMetadata": ("sparklog.client.producer.futures", "RecordMetadata"),
-    "Scan": ("sparklog.client.scan", "Scan"),
-    "Snapshot": ("sparklog.client.snapshot", "Snapshot"),
+    "Scan": ("sparklog.client.scan.scan", "Scan"),
+    "Snapshot": ("sparklog.client.scan.snapshot", "Snapshot"),
     "System": ("sparklog.client.system", "System"),
     "TopicPartition": ("sparklog.types", "TopicPartition"),
     "SparklogError": ("sparklog.errors", "SparklogError"),
@@ -119,8 +119,8 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "plot": ("sparklog.plot", None),
     "read": ("sparklog.spark.api", "read"),
     "register": ("sparklog.spark.api", "register"),
-    "scan": ("sparklog.client.scan", "scan"),
-    "snapshot": ("sparklog.client.snapshot", "snapshot"),
+    "scan": ("sparklog.client.scan.scan", "scan"),
+    "snapshot": ("sparklog.client.scan.snapshot", "snapshot"),
     "system": ("sparklog.client.system", "system"),
     "table": ("sparklog.spark.history.table", "table"),
     "write": ("sparklog.spark.api", "write"),

@@ -21,7 +21,7 @@ from sparklog.client.config import cluster_of, root_of
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.producer.producer import Producer
 from sparklog.client.representation import Facts, Shown, join_names, shorten, table
-from sparklog.client.scan import Scan, scan
+from sparklog.client.scan.scan import Scan, scan
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator import create_cluster as create

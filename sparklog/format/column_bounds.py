@@ -1,6 +1,7 @@
 """What is known of the values of columns without reading them: of a segment, or of one of its record batches.
 
-Rules: bounds need not be tight, but hold for every record. Not for: whether a filter can pass (``client.row_filter``).
+Rules: bounds need not be tight, but hold for every record.
+Not for: whether a filter can pass (``client.scan.row_filter``).
 """
 
 from __future__ import annotations

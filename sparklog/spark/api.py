@@ -25,12 +25,12 @@ from pyspark.sql.types import StructField, StructType
 from sparklog.config.environment import default_root
 from sparklog.errors import InvalidOptionError
 from sparklog.errors.suggestions import suggest_arguments
+from sparklog.spark.data_source import SparklogDataSource
 from sparklog.spark.jobs.attempts import settings_of, warn_of_second_attempt
 from sparklog.spark.options import STORAGE_PREFIX
 from sparklog.spark.own_session import activate, register_source
 from sparklog.spark.source.filters import EPOCH, NEVER_NULL
 from sparklog.spark.source.rows import READ_TYPES, unknown_column
-from sparklog.spark.source.source import SparklogDataSource
 from sparklog.spark.stream.query_names import listen
 from sparklog.types import as_python
 

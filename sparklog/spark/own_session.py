@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrameWriter, SparkSession
 
 from sparklog.errors import InvalidRequestError
-from sparklog.spark.source.source import SparklogDataSource
+from sparklog.spark.data_source import SparklogDataSource
 from sparklog.spark.versions.api import has_unix_sockets
 from sparklog.store.process_local import ProcessTable
 

@@ -16,7 +16,7 @@ from sparklog.client.admin.types import AbortTransactionSpec, ConfigResource
 from sparklog.client.consumer.assignors import RangePartitionAssignor
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.consumer.subscription_state import ConsumerRebalanceListener
-from sparklog.client.metrics import Metrics, MetricSettings
+from sparklog.client.metrics.metrics import Metrics, MetricSettings
 from sparklog.client.producer.custom_partitioners import DefaultPartitioner
 from sparklog.client.producer.producer import Producer
 from sparklog.clock import ManualClock

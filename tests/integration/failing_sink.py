@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
-from sparklog.spark.source.source import SparklogDataSource
+from sparklog.spark.data_source import SparklogDataSource
 from sparklog.spark.stream.writer import SparklogStreamCommitMessage, SparklogStreamWriter
 
 

@@ -21,7 +21,7 @@ from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.consumer.subscription_state import ConsumerRebalanceListener
 from sparklog.client.producer.producer import Producer
 from sparklog.client.reader import LogReader
-from sparklog.client.scan import scan
+from sparklog.client.scan.scan import scan
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import InvalidTxnStateError, KafkaError
 from sparklog.protocol.decide.topics import create_partitions

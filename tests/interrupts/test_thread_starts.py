@@ -13,7 +13,7 @@ from sparklog.client.admin.client import AdminClient
 from sparklog.client.admin.types import NewTopic
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.producer.producer import Producer
-from sparklog.client.scan import scan
+from sparklog.client.scan.scan import scan
 from sparklog.clock import SystemClock
 from sparklog.coordinator import Coordinator, kept_reading, open_cluster
 from sparklog.errors import SparklogError

@@ -36,7 +36,7 @@ from sparklog.client.consumer.assignors import (
     RoundRobinPartitionAssignor,
     overrides_assign,
 )
-from sparklog.client.metrics import MetricSettings, metric_settings
+from sparklog.client.metrics.metrics import MetricSettings, metric_settings
 from sparklog.coordinator import Coordinator
 from sparklog.protocol.group.assignors import ASSIGNORS
 from sparklog.protocol.group.start_offset import EARLIEST, LATEST, NONE

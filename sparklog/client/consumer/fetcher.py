@@ -28,8 +28,8 @@ from sparklog.client.condition import Condition
 from sparklog.client.consumer.config import ConsumerConfig
 from sparklog.client.consumer.metrics import ConsumerMetrics
 from sparklog.client.consumer.records import RecordBatches
+from sparklog.client.metrics.requests import ROOT
 from sparklog.client.reader import Bounds, Fetched, LogReader
-from sparklog.client.request_metrics import ROOT
 from sparklog.clock import Clock
 from sparklog.coordinator import Coordinator
 from sparklog.errors import (

@@ -2,7 +2,7 @@
 
 Rules: nothing is measured per record. The fetch thread measures per stored batch, the consumer per ``poll``, its group
 session per call. Any thread may read the values.
-Not for: windows (``metric_windows``), what counts as a request (``request_metrics``).
+Not for: windows (``metrics.windows``), what counts as a request (``metrics.requests``).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from contextlib import AbstractContextManager, contextmanager
 from sparklog.client.consumer.config import ConsumerConfig
 from sparklog.client.consumer.records import RecordBatches
 from sparklog.client.consumer.subscription_state import Subscription
-from sparklog.client.metrics import Metrics, Sensor
-from sparklog.client.request_metrics import ClientMetrics
+from sparklog.client.metrics.metrics import Metrics, Sensor
+from sparklog.client.metrics.requests import ClientMetrics
 from sparklog.clock import Clock
 
 

@@ -1,7 +1,7 @@
 """The metrics of a producer, under Kafka's names: those of kafka-python, and the Java client's totals and buffer.
 
 Rules: nothing is measured in ``send``: the sender records for each batch, file and commit. Any thread may read them.
-Not for: windows (``metric_windows``), what counts as a request (``request_metrics``).
+Not for: windows (``metrics.windows``), what counts as a request (``metrics.requests``).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.client.metrics import Metrics, MetricSettings
+from sparklog.client.metrics.metrics import Metrics, MetricSettings
+from sparklog.client.metrics.requests import ClientMetrics
 from sparklog.client.producer.record_accumulator import Accumulator, PendingBatch
-from sparklog.client.request_metrics import ClientMetrics
 from sparklog.clock import Clock
 from sparklog.protocol.partition_fold import holders
 

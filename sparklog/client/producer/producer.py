@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 from sparklog import limits
 from sparklog.client.config import build_shown_config
 from sparklog.client.deadlines import call_within
-from sparklog.client.metrics import metric_settings
+from sparklog.client.metrics.metrics import metric_settings
 from sparklog.client.producer.cluster_metadata import ClusterMetadata
 from sparklog.client.producer.config import DEFAULT_CONFIG, producer_config
 from sparklog.client.producer.custom_partitioners import ChoosePartition

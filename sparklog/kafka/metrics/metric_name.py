@@ -1,3 +1,3 @@
 """The name of a metric: ``kafka.metrics.metric_name``."""
 
-from sparklog.client.metrics import MetricName as MetricName
+from sparklog.client.metrics.metrics import MetricName as MetricName

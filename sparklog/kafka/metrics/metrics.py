@@ -1,3 +1,3 @@
 """The metrics of a client: ``kafka.metrics.metrics``."""
 
-from sparklog.client.metrics import Metrics as Metrics
+from sparklog.client.metrics.metrics import Metrics as Metrics

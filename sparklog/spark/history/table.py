@@ -29,6 +29,7 @@ from sparklog.protocol.schema_versions import find_record_schema
 from sparklog.protocol.state import State
 from sparklog.schema.languages.record_schema import RecordSchema
 from sparklog.spark.api import milliseconds, path_of, prefixed
+from sparklog.spark.data_source import SparklogDataSource
 from sparklog.spark.history.file_index import scan_files
 from sparklog.spark.history.files import PartitionCut, TopicHistory, find_history
 from sparklog.spark.history.partition_scan import scan_by_partition
@@ -37,7 +38,6 @@ from sparklog.spark.options import Options, address
 from sparklog.spark.own_session import is_connect, register_source
 from sparklog.spark.source.reader import SparklogReader
 from sparklog.spark.source.rows import read_schema
-from sparklog.spark.source.source import SparklogDataSource
 from sparklog.spark.versions.api import arrow_schema
 
 COLUMNS = ("partition", "offset", "timestamp", "key", "value", "headers")

@@ -18,7 +18,7 @@ from sparklog.client.consumer.fetcher import Chunk
 from sparklog.client.consumer.records import ConsumerGroupMetadata
 from sparklog.client.consumer.subscription_state import ConsumerRebalanceListener
 from sparklog.client.reader import LogReader
-from sparklog.client.scan import scan
+from sparklog.client.scan.scan import scan
 from sparklog.coordinator import open_cluster
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (

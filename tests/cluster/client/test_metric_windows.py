@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.client.metric_windows import Windows
+from sparklog.client.metrics.windows import Windows
 
 
 def windows(seconds: float = 10, samples: int = 2, created: float = 0) -> Windows:

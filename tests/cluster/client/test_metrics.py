@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from sparklog.client.consumer.consumer import Consumer
-from sparklog.client.metrics import Metric, MetricName, Metrics, metric_settings
+from sparklog.client.metrics.metrics import Metric, MetricName, Metrics, metric_settings
+from sparklog.client.metrics.requests import StorageRequests
 from sparklog.client.producer.metrics import largest_record
 from sparklog.client.producer.producer import Producer
-from sparklog.client.request_metrics import StorageRequests
 from sparklog.clock import ManualClock
 from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.errors import InvalidConfigurationError, SparklogError, StorageUnavailableError

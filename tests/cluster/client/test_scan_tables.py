@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 
 import sparklog
 from sparklog import limits
-from sparklog.client.row_filter import parse_filter
+from sparklog.client.scan.row_filter import parse_filter
 from sparklog.coordinator import Coordinator
 from sparklog.errors import (
     CorruptRecordError,

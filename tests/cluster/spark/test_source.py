@@ -12,11 +12,11 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from pyspark_sparklog import DefaultSource
 from sparklog.errors import InvalidOptionError, InvalidRecordError, InvalidRequestError
+from sparklog.spark.data_source import SparklogDataSource
 from sparklog.spark.options import Options
 from sparklog.spark.source.rows import read_schema
-from sparklog.spark.source.source import SparklogDataSource
-from sparklog.spark.source.table_options import METADATA_KEY, effective_options
 from sparklog.spark.stream.reader import RefusedStreamReader
+from sparklog.spark.table_options import METADATA_KEY, effective_options
 from sparklog.spark.versions.api import ReadAllAvailable, arrow_schema
 from tests.cluster.spark.helpers import across, cluster, schema_of, values, write_rows
 

@@ -25,8 +25,8 @@ from sparklog.errors import (
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.protocol.decide.segments import delete_records
 from sparklog.protocol.decide.topics import alter_configs, create_partitions
+from sparklog.spark.data_source import SparklogDataSource
 from sparklog.spark.source.rows import read_schema
-from sparklog.spark.source.source import SparklogDataSource
 from sparklog.spark.stream.offsets import offsets_of_sources, parse
 from sparklog.spark.stream.options import stream_options
 from sparklog.spark.stream.reader import SparklogStreamReader

@@ -15,9 +15,9 @@ from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.coordinator.shared import forget_shared
 from sparklog.errors import InvalidOptionError, InvalidRequestError, RootReplacedError, UnlinkedHistoryError
 from sparklog.protocol.decide.topics import alter_configs
+from sparklog.spark.data_source import SparklogDataSource
 from sparklog.spark.options import sink_options
 from sparklog.spark.sink.writer import RowWriter
-from sparklog.spark.source.source import SparklogDataSource
 from sparklog.spark.stream.checkpoint import batch_sources
 from sparklog.spark.stream.lag_listener import find_lag
 from sparklog.spark.stream.offsets import PlannedAt, StreamOffsets

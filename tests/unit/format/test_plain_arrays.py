@@ -57,7 +57,7 @@ def test_scalars(text: str, number: int) -> None:
 IN_A_TASK = """
 import sys
 import pyarrow as pa
-from sparklog.client.scan import ROW_TYPES
+from sparklog.client.scan.scan import ROW_TYPES
 from sparklog.format.plain_arrays import binary_column, headers_array, timestamp_array
 from sparklog.log.records.batches import RowBuilder
 from sparklog.log.records.records import Records

@@ -8,9 +8,9 @@ import pickle
 import pytest
 
 from sparklog.errors import InvalidOptionError
+from sparklog.spark.data_source import SparklogDataSource
 from sparklog.spark.options import SinkOptions, SourceOptions, Subscription, sink_options, source_options
 from sparklog.spark.source.offsets import EveryPartition, EveryTimestamp, PartitionOffsets, PartitionTimestamps
-from sparklog.spark.source.source import SparklogDataSource
 from sparklog.spark.stream.options import stream_options
 from sparklog.types import EARLIEST, LATEST, TopicPartition
 

@@ -20,11 +20,11 @@ from sparklog.spark.sink.writer import SparklogWriter
 from sparklog.spark.source.reader import SparklogReader
 from sparklog.spark.source.rows import read_schema
 from sparklog.spark.source.system_reader import SystemTableReader, system_options, system_schema
-from sparklog.spark.source.table_options import effective_options, table_columns, with_table_options
 from sparklog.spark.stream.options import stream_options
 from sparklog.spark.stream.reader import RefusedStreamReader, SparklogStreamReader
 from sparklog.spark.stream.worker_processes import freeze_loaded_objects
 from sparklog.spark.stream.writer import SparklogStreamWriter
+from sparklog.spark.table_options import effective_options, table_columns, with_table_options
 
 
 class SparklogDataSource(Picklable, DataSource):

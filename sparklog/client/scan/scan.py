@@ -10,7 +10,7 @@ are looked up in the newest state, as in consumers. Records come partition by pa
 about 1 MiB at a time.
 
 Not for: following a topic (``Consumer``), distributed queries (``sparklog.spark``), and how rows are read
-(``scan_rows``).
+(``rows``).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ import pyarrow as pa
 from sparklog.client.config import cluster_of
 from sparklog.client.consumer.offsets_topic import ConsumerReader
 from sparklog.client.representation import Facts, Shown
-from sparklog.client.row_filter import RowFilter, parse_filter
-from sparklog.client.scan_rows import ROW_TYPES, RowReader, ScanRange
+from sparklog.client.scan.row_filter import RowFilter, parse_filter
+from sparklog.client.scan.rows import ROW_TYPES, RowReader, ScanRange
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
 from sparklog.errors import InvalidConfigurationError, OffsetOutOfRangeError, UnknownTopicOrPartitionError

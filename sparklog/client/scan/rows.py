@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from sparklog.client.consumer.offsets_topic import ConsumerReader
-from sparklog.client.row_filter import RowFilter
+from sparklog.client.scan.row_filter import RowFilter
 from sparklog.format.column_bounds import Bounds, ColumnBounds
 from sparklog.format.parquet.delta_stats import decode_bounds
 from sparklog.format.schema import COLUMNS, HEADERS, HEADERS_TYPE, KEY, TIMESTAMP_TYPE, VALUE

@@ -8,7 +8,7 @@ There are no connections and no brokers that respond, so these names stand for w
     bytes          of segment files; commits and reads of state count as 0: small, and others determine their size
     throttle time  0: clients are not throttled
 
-Rules: thread-safe. A failed request counts as one without a response. Not for: windows (``metric_windows``).
+Rules: thread-safe. A failed request counts as one without a response. Not for: windows (``windows``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sparklog.client.metrics import Metrics, MetricSettings
+from sparklog.client.metrics.metrics import Metrics, MetricSettings
 from sparklog.clock import Clock
 
 ROOT = "bootstrap-0"

@@ -18,7 +18,7 @@ from typing import Any
 
 from sparklog.client.config import cluster_of
 from sparklog.client.representation import Facts, Shown
-from sparklog.client.scan import EPOCH, Scan, find_time_ms, scan
+from sparklog.client.scan.scan import EPOCH, Scan, find_time_ms, scan
 from sparklog.coordinator import Coordinator
 from sparklog.log.past_offsets import find_past_time, find_past_topics, find_past_version
 

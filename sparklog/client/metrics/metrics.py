@@ -9,7 +9,7 @@
 Rules: thread-safe; one lock, held for a microsecond. Nothing is measured for each record: clients record for each
 batch, request or call. A measure that fails is NaN, so that reading a value never raises.
 
-Not for: the metrics of a client (``producer.metrics``, ``consumer.metrics``), arithmetic (``metric_windows``).
+Not for: the metrics of a client (``producer.metrics``, ``consumer.metrics``), arithmetic (``windows``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sparklog.client.config import METRIC_ARGUMENTS, invalid_argument, milliseconds, one_of, whole_number
-from sparklog.client.metric_windows import Windows
+from sparklog.client.metrics.windows import Windows
 from sparklog.client.user_code import ends_program
 from sparklog.clock import Clock
 
