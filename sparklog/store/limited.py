@@ -16,7 +16,7 @@ from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -41,6 +41,46 @@ _given_up: set[tuple[str, Future[Any]]] = set()
 """Calls that have not ended, by the address of their store."""
 
 
+class LimitedCall(Generic[Result]):
+    """A call of the store at this address, in a thread of its own. Not made if an earlier one has no answer yet."""
+
+    def __init__(self, root: str, call: Callable[[], Result]) -> None:
+        self._root = root
+        self._call = call
+        self._is_refused = any(address == root for address, _ in tuple(_given_up))
+        self._answer: Future[Result] | None = None
+        if not self._is_refused:
+            with suppress(RuntimeError):  # no thread can be started now: it is made by ``result``
+                self._answer = call_in_thread(call)
+
+    def result(self, seconds: float) -> Result:
+        """Wait for the answer. Raises StorageUnavailableError without one in this time, or the error of the call."""
+        if self._is_refused:
+            raise self._unanswered("an earlier call has no answer yet")
+        if self._answer is None:
+            return self._call()
+        try:
+            if any(wait([self._answer], seconds / _PARTS).done for _ in range(_PARTS)):
+                return self._answer.result()
+        finally:
+            self.give_up()  # it hangs, or this thread is interrupted
+        raise self._unanswered(f"no answer within {seconds:g} s")
+
+    @property
+    def is_under_way(self) -> bool:
+        return self._answer is not None and not self._answer.done()
+
+    def give_up(self) -> None:
+        """Wait no longer: until the call has ended, all others to its address raise. Without effect once it has."""
+        if self._answer is not None and not self._answer.done():
+            asked = (self._root, self._answer)
+            _given_up.add(asked)
+            self._answer.add_done_callback(lambda _: _given_up.discard(asked))
+
+    def _unanswered(self, why: str) -> StorageUnavailableError:
+        return StorageUnavailableError(f"{self._root} hangs: {why}", path=self._root)
+
+
 class LimitedStore(WrappedStore):
     """Wraps a store; each call has this many ``seconds``. Thread-safe. Not picklable."""
 
@@ -49,24 +89,7 @@ class LimitedStore(WrappedStore):
         self._seconds = seconds if store.is_local else max(seconds, RETRIES_SECONDS)
 
     def _ask(self, call: Callable[..., Result], *args: object) -> Result:
-        if any(root == self.root for root, _ in tuple(_given_up)):
-            raise self._unanswered("an earlier call has no answer yet")
-        try:
-            answer = call_in_thread(partial(call, *args))
-        except RuntimeError:  # no thread can be started now
-            return call(*args)
-        try:
-            if any(wait([answer], self._seconds / _PARTS).done for _ in range(_PARTS)):
-                return answer.result()
-        finally:
-            if not answer.done():  # it hangs, or this thread is interrupted
-                asked = (self.root, answer)
-                _given_up.add(asked)
-                answer.add_done_callback(lambda _: _given_up.discard(asked))
-        raise self._unanswered(f"no answer within {self._seconds:g} s")
-
-    def _unanswered(self, why: str) -> StorageUnavailableError:
-        return StorageUnavailableError(f"{self.root} hangs: {why}", path=self.root)
+        return LimitedCall(self.root, partial(call, *args)).result(self._seconds)
 
     @property
     def parallel_requests(self) -> int:

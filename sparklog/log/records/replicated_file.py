@@ -1,35 +1,42 @@
 """Writes one segment file to one broker, or to several at the same time, and deletes one that no commit names.
 
-Every write goes to all brokers; nothing is read back or encoded twice. A broker that fails is dropped, and the write
-continues while enough are left: for an append one, since its decision tells which brokers may be missing.
+Every write goes to all brokers; nothing is read back or encoded twice. A broker that fails, or whose disk does not
+answer for as long as a follower may lag in Kafka, is dropped, and the write continues while enough are left: for an
+append one, since its decision tells which brokers may be missing.
 
 Rules: as for one file: nothing is visible before the end, and a broker counts only once both files are durable there.
-Files left on a failed broker are orphans.
+Files left on a failed broker are orphans. Each copy of several has a thread of its own for each call.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from functools import partial
+
+import pyarrow as pa
 
 from sparklog.errors import SparklogError, StorageError
 from sparklog.format.index import BatchEntry
-from sparklog.log.parallel import map_parallel
 from sparklog.log.records.read_order import StoreOf
 from sparklog.protocol.commits import Run
 from sparklog.protocol.file_names import index_path
 from sparklog.protocol.partition_fold import holders
 from sparklog.store.base import BytesLike, OutputFile, Store
+from sparklog.store.limited import LimitedCall
 
 logger = logging.getLogger(__name__)
 
+ANSWER_SECONDS = 30.0
+"""seconds after which a local disk or mount that does not answer is dropped: Kafka's ``replica.lag.time.max.ms``."""
 
-class _Copy(NamedTuple):
-    broker: int
-    store: Store
-    output: OutputFile
+LEAST_BYTES_PER_SECOND = 1 << 20
+"""A disk that makes a file durable more slowly than this is dropped, too."""
+
+GATHERED_BYTES = 4 << 20
+"""bytes of a file that are written together to several brokers."""
 
 
 class ReplicatedFile:
@@ -43,44 +50,59 @@ class ReplicatedFile:
         self._key = key
         self._spare = len(targets) - least
         self._error: StorageError | None = None
-        self._copies: list[_Copy] = []
-        for broker, store in targets:
-            try:
-                self._copies.append(_Copy(broker, store, store.open_output(key)))
-            except StorageError as error:
-                self._drop_broker(broker, error)
-            except BaseException:
-                self.abort()
-                raise
-        self._check_enough()
+        self._copies = [_Copy(broker, store, key) for broker, store in targets]
+        self._gathered: list[BytesLike] = []
+        self._gathered_bytes = 0
+        self._most_gathered = GATHERED_BYTES if len(targets) > 1 else 0
+        if not self._most_gathered:
+            self._each_copy(_Copy.begin)
 
     def write(self, data: BytesLike) -> None:
         """Append to every copy. Raises StorageError if too few are left."""
-        for copy in list(self._copies):
-            try:
-                copy.output.write(data)
-            except StorageError as error:
-                self._drop_copy(copy, error)
-        self._check_enough()
+        if not self._most_gathered:
+            self._each_copy(partial(_Copy.write, parts=(data,)))
+            return
+        self._gathered.append(data if isinstance(data, (bytes, pa.Buffer)) else bytes(data))
+        self._gathered_bytes += len(data)
+        if self._gathered_bytes >= self._most_gathered:
+            self._each_copy(partial(_Copy.write, parts=self._take_gathered()))
 
     def finish(self, index: bytes) -> None:
         """Make the ``.log`` and its ``.index`` durable on every broker, all at the same time.
 
         Raises StorageError if too few brokers are left; some may have the files then.
         """
+        self._each_copy(partial(_Copy.publish, parts=self._take_gathered(), index=index))
 
-        def publish(copy: _Copy) -> StorageError | None:
+    def _take_gathered(self) -> Sequence[BytesLike]:
+        gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
+        return gathered
+
+    def _each_copy(self, call: Callable[[_Copy], None]) -> None:
+        """Make a call for every copy, all at the same time, and drop those that fail. Raises StorageError if too few
+        are left; another error, once all calls have ended."""
+        if not self._most_gathered:
             try:
-                self._publish(copy, index)
+                call(self._copies[0])
             except StorageError as error:
-                return error
-            return None
-
-        copies = list(self._copies)
-        for copy, error in zip(copies, map_parallel(publish, copies, len(copies)), strict=True):
-            if error is not None:
+                self._drop_copy(self._copies[0], error)
+            return self._check_enough()
+        calls = [(copy, LimitedCall(copy.store.root, partial(call, copy))) for copy in self._copies]
+        interrupt: BaseException | None = None
+        for copy, made in calls:
+            try:
+                made.result(copy.seconds)
+            except StorageError as error:
                 self._drop_copy(copy, error)
-        self._check_enough()
+            except BaseException as error:
+                interrupt = interrupt or error
+                if made.is_under_way:  # this thread was interrupted
+                    for _, under_way in calls:
+                        under_way.give_up()
+                    break
+        if interrupt is not None:
+            raise interrupt
+        return self._check_enough()
 
     def run(self, entries: Sequence[BatchEntry], first_batch: int = 0) -> Run:
         """Return the run of these batches, as a commit names it: on the brokers that have not failed."""
@@ -101,19 +123,17 @@ class ReplicatedFile:
     def abort(self) -> None:
         """Delete the unfinished copies, best effort."""
         for copy in self._copies:
-            _abort(copy.output)
+            self._abort_copy(copy)
 
-    def _publish(self, copy: _Copy, index: bytes) -> None:
-        output = copy.store.open_output(index_path(self._key))
-        try:
-            output.write(index)
-        except BaseException:
-            _abort(output)
-            raise
-        copy.output.close_with(output)
+    def _abort_copy(self, copy: _Copy) -> None:
+        with suppress(StorageError):  # what remains is invisible
+            if self._most_gathered:
+                LimitedCall(copy.store.root, copy.abort).result(copy.seconds)
+            else:
+                copy.abort()
 
     def _drop_copy(self, copy: _Copy, error: StorageError) -> None:
-        _abort(copy.output)
+        self._abort_copy(copy)
         self._copies.remove(copy)
         self._drop_broker(copy.broker, error)
 
@@ -132,10 +152,51 @@ class ReplicatedFile:
             raise self._error
 
 
-def _abort(output: OutputFile) -> None:
-    """Abort a copy, best effort: a failed location may fail at this too, which leaves an orphan."""
-    with suppress(StorageError):
-        output.abort()
+class _Copy:
+    """The file at one broker. Its calls are made one after another, whichever thread makes them."""
+
+    def __init__(self, broker: int, store: Store, key: str) -> None:
+        self.broker = broker
+        self.store = store
+        self._key = key
+        self._output: OutputFile | None = None
+        self._bytes = 0
+
+    @property
+    def seconds(self) -> float:
+        """How long a call may take: without a limit behind a network, where the storage's client has its own."""
+        return ANSWER_SECONDS + self._bytes / LEAST_BYTES_PER_SECOND if self.store.is_local else threading.TIMEOUT_MAX
+
+    def begin(self) -> None:
+        self._opened()
+
+    def _opened(self) -> OutputFile:
+        if self._output is None:
+            self._output = self.store.open_output(self._key)
+        return self._output
+
+    def write(self, parts: Sequence[BytesLike]) -> None:
+        output = self._opened()
+        for part in parts:
+            self._bytes += len(part)
+            output.write(part)
+
+    def publish(self, parts: Sequence[BytesLike], index: bytes) -> None:
+        self.write(parts)
+        output = self.store.open_output(index_path(self._key))
+        try:
+            output.write(index)
+        except BaseException:
+            with suppress(StorageError):
+                output.abort()
+            raise
+        self._opened().close_with(output)
+
+    def abort(self) -> None:
+        """Abort the copy, best effort: a failed location may fail at this too, which leaves an orphan."""
+        if self._output is not None:
+            with suppress(StorageError):
+                self._output.abort()
 
 
 def discard(runs: Iterable[Run], store_of: StoreOf) -> None:

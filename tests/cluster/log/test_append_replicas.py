@@ -15,6 +15,7 @@ from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWrite
 from sparklog.protocol.decide.append import PartitionAppend
 from sparklog.store.base import Store
 from sparklog.store.local import LocalStore
+from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import (
     CRASH_AFTER,
     CRASH_BEFORE,
@@ -28,6 +29,7 @@ from sparklog.testing.faulty_store import (
     FaultyStore,
     SimulatedCrash,
 )
+from tests.waiting import waiting_at
 
 KEY = "orders-0/00000000000000000000-v3-abc.log"
 INDEX = KEY.removesuffix(".log") + ".index"
@@ -145,14 +147,24 @@ def test_a_crash_at_any_step_returns_no_append(tmp_path: Path, kind: str) -> Non
             write(first, FaultyStore(second, [Fault(step, kind)]))
 
 
-def test_failed_brokers_are_reported(tmp_path: Path) -> None:
-    first, second = stores(tmp_path)
-    writer = SegmentFileWriter(first, KEY, replicas=[(7, FaultyStore(second, [Fault(0, ERROR)]))], broker=4)
-    assert list(writer.failed) == [7]
-    writer.abort()
-    alone = SegmentFileWriter(first, KEY)
-    assert list(alone.failed) == []
-    alone.abort()
+@pytest.mark.parametrize("operation", ["open_output", "write", "close"])
+@pytest.mark.parametrize("waits", [0, 1])
+def test_a_location_whose_writes_wait_is_left_out_and_holds_up_no_later_file(
+    tmp_path: Path, operation: str, waits: int
+) -> None:
+    for folder in ("0", "1"):
+        (tmp_path / folder).mkdir()
+    with waiting_at(tmp_path / str(waits)) as waiting:
+        brokers = [open_store(str(tmp_path / folder)) for folder in ("0", "1")]
+        waiting.operations = {operation}
+        for number in range(3):
+            key = KEY.replace("0.log", f"{number}.log")
+            writer = SegmentFileWriter(brokers[0], key, has_key=False, replicas=[(1, brokers[1])])
+            writer.start_run(RunTarget("orders", "t1", 0))
+            writer.write(batch())
+            (append,) = writer.finish()
+            assert (append.run.broker, append.run.replicas) == (1 - waits, [])
+        assert len(waiting.calls) == 1
 
 
 def test_an_aborted_write_leaves_no_file_at_any_broker(tmp_path: Path) -> None:
