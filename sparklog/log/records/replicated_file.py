@@ -35,7 +35,7 @@ ANSWER_SECONDS = 30.0
 LEAST_BYTES_PER_SECOND = 1 << 20
 """A disk that makes a file durable more slowly than this is dropped, too."""
 
-GATHERED_BYTES = 4 << 20
+GATHERED_BYTES = 1 << 20
 """bytes of a file that are written together to several brokers."""
 
 
