@@ -12,6 +12,8 @@ Rules:
 * ``hsync`` before ``close`` makes the bytes durable, and avoids the half second that the client sleeps in most closes
   when it asks before a DataNode has reported [19 ms against 31 ms, 99th percentile 27 ms against 614 ms].
 * The client panics on a read past the end, so every range is clipped to the file first.
+* Without Kerberos the user is HADOOP_USER_NAME, else SPARK_USER, which Spark sets in its containers to whoever has
+  submitted and which its own client follows there, else the process's own.
 * A process forked from one that used HDFS is refused: the client keeps its DataNode connections inside the library,
   out of reach, and the child hangs as soon as it is handed one [20 of 30 tries]. Spark's Python workers are not
   affected, because the daemon that forks them uses no store.
@@ -62,6 +64,9 @@ from sparklog.store.read_ahead import ReadAheadFile
 FIRST_CALL_SECONDS = 20.0
 """Timeout of the first call of a process: enough for a NameNode's failover, against 178 s without one."""
 
+USER, SUBMITTER = "HADOOP_USER_NAME", "SPARK_USER"
+"""Environment variables: the user for the client, and the one who submitted the application."""
+
 LIST_ATTEMPTS = 5
 """tries of a listing during which a folder was deleted."""
 
@@ -72,6 +77,7 @@ _WRITE_BYTES = 1024 * 1024
 _NOT_ALLOWED = ("AccessControlException", "AuthorizationException", "InvalidToken")
 _NO_LOGIN = "GSSAPIError"
 _FULL = ("QuotaExceededException", "could only be written to 0 of")
+_NOT_CONFIGURED = ("No NameNode hosts found", "No fs.defaultFS setting found")
 _REFUSED = (
     "ParentNotDirectoryException",
     "InvalidPathException",
@@ -194,6 +200,9 @@ class HdfsStore(Store):
         _first_user = os.getpid()
         with no_fork(), importing_client(self.root, "hdfs"):
             from hdfs_native import Client
+
+        if SUBMITTER in os.environ:
+            os.environ.setdefault(USER, os.environ[SUBMITTER])
 
         def connect() -> Any:
             client = Client(self._service, self._options)
@@ -332,6 +341,12 @@ def translate_hdfs_error(error: BaseException, operation: str, path: str) -> Sto
         return StorageFullError(f"{reason}; free space, raise the quota or add DataNodes, then retry", path=path)
     if missing or any(name in text for name in _REFUSED):
         return StorageError(reason, path=path)
+    if any(name in text for name in _NOT_CONFIGURED):
+        return StorageUnavailableError(
+            f"{reason}; set HADOOP_CONF_DIR to the folder of core-site.xml and hdfs-site.xml, or name the NameNode: "
+            "hdfs://namenode:8020/folder",
+            path=path,
+        )
     return StorageUnavailableError(f"{reason}; retry, and if that does not help check the NameNode", path=path)
 
 

@@ -171,6 +171,10 @@ def scheme_of(text: str) -> str:
         shown, rest = without_secrets(text), without_secrets(short.group(2).replace("\\", "/").lstrip("/"))
         reason = _REFUSED.get(short.group(1).lower())
         meant = f"write {short.group(1)}://{rest.rpartition('@')[2]}"
+        if short.group(1).lower() in ("hdfs", "viewfs"):
+            meant = (
+                f"write {short.group(1)}:///{rest} for the default file system, or {short.group(1)}://namenode/{rest}"
+            )
         if reason is not None:
             meant = f"{short.group(1)}:// {reason}. Use {SUPPORTED}"
         raise UnsupportedStoreError(

@@ -47,8 +47,8 @@ class YarnCluster(SparkCluster):
         return {"spark.yarn.jars": f"local:{jars}/*", **SIZES}
 
     def variables(self, environment: Mapping[str, str], mode: str) -> Mapping[str, str]:
-        user = self._servers.hadoop.environment["HADOOP_USER_NAME"]
-        given = {**environment, "HADOOP_USER_NAME": user, "SPARK_LOCAL_IP": HOST}
+        given = {**environment, "SPARK_LOCAL_IP": HOST}
+        given.pop("HADOOP_USER_NAME", None)  # Spark tells its containers who submitted
         executors = {f"spark.executorEnv.{name}": value for name, value in given.items()}
         return {**executors, **{f"spark.yarn.appMasterEnv.{name}": value for name, value in given.items()}}
 

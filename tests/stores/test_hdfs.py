@@ -25,9 +25,10 @@ def root(hdfs_environment: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -
     return hdfs_environment["SPARKLOG_TEST_HDFS_URL"]
 
 
-def write_as(user: str, url: str, answers: Any) -> None:
+def write_as(variable: str, user: str, url: str, answers: Any) -> None:
     """In a separate process: the client reads the user from the environment only once."""
-    os.environ["HADOOP_USER_NAME"] = user
+    os.environ.pop("HADOOP_USER_NAME", None)
+    os.environ[variable] = user
     raised: list[StorageError | None] = []
     store = HdfsStore(url, {})
     for write in (store.put, store.put_if_absent):
@@ -39,10 +40,11 @@ def write_as(user: str, url: str, answers: Any) -> None:
     answers.put(raised)
 
 
-def test_folder_of_another_user_is_a_permission_error(root: str) -> None:
+@pytest.mark.parametrize("variable", ["HADOOP_USER_NAME", "SPARK_USER"])
+def test_folder_of_another_user_is_a_permission_error(root: str, variable: str) -> None:
     HdfsStore(f"{root}/private", {}).put("x", b"1")
     answers = SPAWN.Queue()
-    other = SPAWN.Process(target=write_as, args=("somebody-else", f"{root}/private", answers))
+    other = SPAWN.Process(target=write_as, args=(variable, "somebody-else", f"{root}/private", answers))
     other.start()
     put, create = answers.get(timeout=60)
     assert create.nothing_written  # refused before the rename

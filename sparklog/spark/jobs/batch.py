@@ -258,7 +258,14 @@ def reason(error: BaseException) -> str:
     around it."""
     if isinstance(error, SparklogError):
         return _one_line(error.message)
+    if isinstance(error, ConnectionError):
+        return f"Spark's JVM has ended, or does not answer ({error}); see its log for why"
     text = str(error)
+    if "ConcurrentModificationException" in text and "attachAllHandlers" in text:  # a race within Spark's start on YARN
+        return (
+            "Spark's web page and YARN's filter started at the same moment: submit again, or with "
+            "--conf spark.ui.enabled=false"
+        )
     ours = _OURS.search(text)
     if ours:
         return _one_line(ours.group(1))

@@ -11,6 +11,7 @@ import argparse
 import signal
 import threading
 from typing import Any
+from urllib.parse import urlsplit
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -78,7 +79,7 @@ def records(spark: SparkSession, options: argparse.Namespace, group: str | None 
 
 def run_query(program: str, writer: DataStreamWriter, options: argparse.Namespace) -> str:
     """Run a query until it ends, fails, or is stopped. Returns the program's last message."""
-    writer = writer.option("checkpointLocation", options.checkpoint)
+    writer = writer.option("checkpointLocation", _qualify(options.checkpoint))
     if options.query_name:
         writer = writer.queryName(options.query_name)
     if options.available_now:
@@ -95,6 +96,17 @@ def run_query(program: str, writer: DataStreamWriter, options: argparse.Namespac
     finally:
         signal.signal(signal.SIGTERM, before)
     return f"{'stopped' if stopping.is_set() else 'ended'} after {rows:,} records; the next start continues from there"
+
+
+def _qualify(path: str) -> str:
+    """Return a path with the scheme of Spark's default file system, where that is no disk: sparklog, which reads
+    offsets there, does not know Hadoop's settings."""
+    spark = SparkSession.active()
+    hadoop, settings = spark._jvm.org.apache.hadoop.fs, spark._jsc.hadoopConfiguration()  # type: ignore[union-attr]
+    if urlsplit(path).scheme or hadoop.FileSystem.getDefaultUri(settings).getScheme() == "file":
+        return path
+    found = hadoop.Path(path)
+    return str(found.getFileSystem(settings).makeQualified(found).toString())
 
 
 def _wait(program: str, query: StreamingQuery, stopping: threading.Event) -> int:

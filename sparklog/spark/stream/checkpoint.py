@@ -48,7 +48,8 @@ def batch_offsets(
     except ObjectNotFoundError as error:
         raise InvalidRequestError(
             f"{checkpoint} has no offsets of micro-batch {batch_id}: option checkpointLocation must be that of this "
-            "query; correct it, or leave kafka.group.id out to commit no consumer offsets"
+            "query, with its scheme (hdfs://…, s3a://…) if it is not a folder of this machine; correct it, or leave "
+            "kafka.group.id out to commit no consumer offsets"
         ) from error
     sources = parse_sources(text)
     for offsets in sources:

@@ -56,12 +56,23 @@ def test_an_executor_without_the_package_is_reported_in_its_own_words() -> None:
             "An error occurred while calling o1.save.\n: java.io.IOException: No space left\n\tat a.b(c)",
             "No space left",
         ),
+        (
+            "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n: "
+            "java.util.ConcurrentModificationException\n\tat org.apache.spark.ui.SparkUI.attachAllHandlers(SparkUI)",
+            "Spark's web page and YARN's filter started at the same moment: submit again",
+        ),
         ("", "Exception"),
     ],
 )
 def test_a_spark_error_is_reported_by_its_first_informative_line(text: str, said: str) -> None:
     assert reason(Exception(text)).startswith(said)
     assert "\n" not in reason(Exception(text))
+
+
+def test_a_lost_connection_says_to_whom() -> None:
+    assert reason(ConnectionRefusedError(111, "Connection refused")).startswith(
+        "Spark's JVM has ended, or does not answer"
+    )
 
 
 def test_a_reason_is_one_line_of_bounded_length() -> None:

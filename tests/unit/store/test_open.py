@@ -91,7 +91,7 @@ def test_addresses_by_protocol_without_contacting_the_storage(address: str, kind
         ("memory://a/../b", "memory://name"),
         ("s3://", "does not name a bucket"),
         ("s3:/bucket/log", "write s3://bucket/log"),
-        ("hdfs:/log", "one slash"),
+        ("hdfs:/log", "write hdfs:///log for the default file system, or hdfs://namenode/log"),
         ("dbfs:/log", "one slash"),
     ],
 )
@@ -190,7 +190,7 @@ def test_a_folder_with_such_a_name_is_opened_if_it_exists_or_is_meant(
     [
         ("dbfs:/x", "give the address of the storage below it", "write dbfs://"),
         ("s3a:\\\\b\\x", "write s3a://b/x", "s3a://\\"),
-        ("hdfs:/x", "write hdfs://x", "dbfs"),
+        ("hdfs:/x", "write hdfs:///x for the default file system, or hdfs://namenode/x", "hdfs://x"),
     ],
 )
 def test_the_hint_about_a_slash_is_an_address_that_is_taken(text: str, hint: str, wrong: str) -> None:
