@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from sparklog.clock import Clock
 from sparklog.coordinator.begun_files import find_digest
 from sparklog.coordinator.coordinator import Coordinator
-from sparklog.errors import DataLossError, OffsetOutOfRangeError, SparklogError, StorageError
+from sparklog.errors import CorruptionError, DataLossError, OffsetOutOfRangeError, SparklogError, StorageError
 from sparklog.log.commits.replaced_root import refuse_replaced_root, refuse_unlinked_timeline
 from sparklog.log.records.fetch import Fetcher, Selection
 from sparklog.log.records.read_order import replicas_in_sync
@@ -115,7 +115,7 @@ class RecordReader:
                             yield segment, records
                     start = max(start, min(segment.end_offset, end))
                 return
-            except (DataLossError, StorageError) as error:
+            except (DataLossError, CorruptionError, StorageError) as error:  # repaired, rolled or deleted since
                 if segment is None:
                     raise
                 coordinator = self._refresh(error)

@@ -30,6 +30,8 @@ _POSITIONAL = "FieldPath("
 _UNKNOWN = re.compile(r"FieldRef\.Name\((.*?)\)")
 _TYPES = re.compile(r"has no kernel matching input types \((.*)\)")
 _NAN = re.compile(r"\bnan\b")
+_TIMES = re.compile("date|time")
+_IS_IN = re.compile(r"is_in\((.*?), \{value_set=(.*?):\[")
 _LEAST = -(2**63)
 """No whole number of a column is less."""
 
@@ -54,6 +56,16 @@ class RowFilter:
     def _may_compare_nan(self) -> bool:
         return _NAN.search(_text(self._expression)) is not None
 
+    @cached_property
+    def _may_convert(self) -> bool:
+        """Whether times of ``is_in`` may be of another type than the column: Arrow converts them to test a row, and not to
+        draw conclusions from bounds."""
+        text = _text(self._expression)
+        types = {field.name: str(field.type) for field in self.schema}
+        pairs = [{types.get(column, "date"), kind} for column, kind in _IS_IN.findall(text)]
+        alike = [kinds for kinds in pairs if len(kinds) == 1 or not any(map(_TIMES.match, kinds))]
+        return len(alike) != text.count("is_in(")
+
     def _is_valid_without(self, name: str) -> bool:
         fields = [field for field in self.schema if field.name != name]
         try:
@@ -68,7 +80,8 @@ class RowFilter:
 
     def select(self, candidates: Sequence[Bounds]) -> list[bool]:
         """Return for each of these bounds whether a row within them may pass."""
-        if self._may_compare_nan:  # Arrow concludes that all numbers are less than NaN, and then finds none that is
+        # Arrow concludes that all numbers are less than NaN, and then finds none that is
+        if self._may_compare_nan or self._may_convert:
             return [True] * len(candidates)
         # Arrow answers this for files, by what the partition of each states; none is opened
         import pyarrow.dataset as dataset

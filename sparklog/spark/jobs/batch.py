@@ -42,6 +42,7 @@ _PYTHON = re.compile(r"^(?:[A-Za-z_]\w*\.)*(\w*(?:Error|Exception)): (.+)$", re.
 _SPARK = re.compile(r"\[[A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*\] .+")
 _JAVA = re.compile(r"^(?:: )?(?:\w+\.)+(?P<words>\w+)(?:Exception|Error): ")
 _CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:?\d{2}(:?\d{2}([.,]\d{1,9})?)?(Z|[+-]\d{2}(:?\d{2})?)?)?")
 _JAVA_STACK = re.compile(r"\n\s+at [\w.$/]+\(")
 
 
@@ -157,12 +158,19 @@ def check_number_arguments(parser: argparse.ArgumentParser, options: argparse.Na
 
 
 def run_date(text: str) -> str:
-    """Check a date, or a date and time, for argparse's ``type``; return it unchanged."""
-    try:
-        date.fromisoformat(text[:10])
-    except ValueError:
+    """Check a date, or a date and time, for argparse's ``type``; return it unchanged: it names the write, also one that
+    an earlier version has made."""
+    if not _DATE.fullmatch(text) or not _is_date(text[:10]):
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form 2026-11-20 or 2026-11-20T06:00") from None
     return text
+
+
+def _is_date(text: str) -> bool:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def write_number(options: argparse.Namespace, setting: Settings) -> tuple[str, int] | tuple[None, None]:

@@ -23,6 +23,7 @@ from sparklog.errors import (
 )
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.roll import roll
+from sparklog.protocol.file_names import index_path
 from sparklog.testing.clusters import Cluster, cluster
 from sparklog.testing.records import Record, append_records
 from tests.cluster.log.rewriting import delete_files, drop_segments, rewrite
@@ -142,6 +143,20 @@ def test_a_scan_continues_in_the_new_files_after_a_compaction() -> None:
         assert first == list(range(len(first)))
         assert rest == sorted(set(rest))
         assert set(rest) >= {offset for offset in range(len(first), 30) if offset % 2 == 0}
+
+
+def test_a_scan_continues_in_the_new_files_if_an_old_one_is_damaged_since() -> None:
+    with cluster(topics={"t": 1}) as c:
+        for number in range(30):
+            append(c, b"%d" % number * 100_000, topic="t")
+        reading = scan(c, "t", columns=["offset", "value"]).batches()
+        offsets = next(reading)["offset"].to_pylist()
+        assert len(offsets) < 30
+        for path in rewrite(c.coordinator, keep=lambda offset: True):
+            for name in (path, index_path(path)):
+                c.coordinator.store.put(name, b"damaged")
+        offsets += [offset for batch in reading for offset in batch["offset"].to_pylist()]
+        assert offsets == list(range(30))
 
 
 def test_deleting_records_during_a_scan_raises_an_error() -> None:

@@ -380,6 +380,23 @@ def test_bounds_of_zeros_and_comparisons_with_nan_leave_out_no_row_that_passes(g
     assert row_filter.admits({name: bounds[name] for name in row_filter.columns})
 
 
+@pytest.mark.parametrize("may_be_null", [False, True])
+@pytest.mark.parametrize("given", [datetime(2026, 11, 1, 3), date(2026, 11, 1)])
+def test_bounds_of_days_leave_out_no_row_that_equals_one_of_some_times(given: date, may_be_null: bool) -> None:
+    """Arrow converts the times to days, and does not where the bounds are equal."""
+    days = pa.schema([pa.field("day", pa.date32()), pa.field("n", pa.int64())])
+    row_filter = parse_filter(pc.field("day").isin([given]) & (pc.field("n") > 0), days)
+    day = pa.scalar(date(2026, 11, 1))
+    assert row_filter.apply(pa.RecordBatch.from_pylist([{"day": day.as_py(), "n": 1}], days)).num_rows == 1
+    assert row_filter.admits({"day": ColumnBounds(day, day, may_be_null)})
+
+
+def test_bounds_of_days_leave_out_other_days() -> None:
+    days = pa.schema([pa.field("day", pa.date32())])
+    day = pa.scalar(date(2026, 11, 2))
+    assert not parse_filter(pc.field("day").isin([date(2026, 11, 1)]), days).admits({"day": ColumnBounds(day, day)})
+
+
 WHOLE = pa.schema([pa.field("n", pa.int64())])
 
 

@@ -72,6 +72,7 @@ def parsed(*arguments: str) -> argparse.Namespace:
         (["--txn-app-id", "daily", "--txn-version", "0"], LOCAL, ("daily", 0)),
         (["--txn-app-id", "daily", "--run-date", "2026-11-20"], YARN, ("daily:2026-11-20", 0)),
         (["--txn-app-id", "h", "--run-date", "2026-11-20T06:00"], LOCAL, ("h:2026-11-20T06:00", 0)),
+        (["--txn-app-id", "h", "--run-date", "2026-11-20T06:00:00+00:00"], LOCAL, ("h:2026-11-20T06:00:00+00:00", 0)),
         ([], YARN, ("spark:application_1_7", 0)),
         ([], KUBERNETES, ("spark:spark-ab", 0)),
         ([], LOCAL, (None, None)),
@@ -91,6 +92,8 @@ def test_a_write_is_numbered_by_its_options_or_else_by_its_shared_application(
         ["--run-date", "2026-11-20"],
         ["--txn-app-id", "daily", "--txn-version", "7", "--run-date", "2026-11-20"],
         ["--txn-app-id", "daily", "--run-date", "today"],
+        ["--txn-app-id", "daily", "--run-date", "2026-11-20{{ts}}"],
+        ["--txn-app-id", "daily", "--run-date", "2026-11-31"],
     ],
 )
 def test_an_application_without_a_version_is_a_usage_error(arguments: list[str]) -> None:
