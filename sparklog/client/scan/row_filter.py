@@ -58,8 +58,8 @@ class RowFilter:
 
     @cached_property
     def _may_convert(self) -> bool:
-        """Whether times of ``is_in`` may be of another type than the column: Arrow converts them to test a row, and not to
-        draw conclusions from bounds."""
+        """Whether times of ``is_in`` may be of another type than the column: Arrow converts them to test a row, but not
+        to draw conclusions from bounds."""
         text = _text(self._expression)
         types = {field.name: str(field.type) for field in self.schema}
         pairs = [{types.get(column, "date"), kind} for column, kind in _IS_IN.findall(text)]
