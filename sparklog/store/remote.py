@@ -253,18 +253,25 @@ def translate_client_error(error: Exception, operation: str, path: str) -> Excep
     """Return the error to raise for one that a client raised in ``operation`` ("read", "write", "list", "delete")."""
     if isinstance(error, (StorageError, InvalidCallError)):
         return error
-    reason = f"{operation} {path}: {type(error).__name__}: {error}"
+    reason = f"{operation} {path}: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
     if isinstance(error, FileNotFoundError):
         if operation in ("read", "delete"):
             return ObjectNotFoundError(f"{path} does not exist", path=path)
         return StorageError(f"{reason}; does the bucket exist?", path=path)
-    if isinstance(error, PermissionError) or "Credential" in type(error).__name__:
+    if isinstance(error, PermissionError) or "Credential" in type(error).__name__ or _is_forbidden(error):
         return StoragePermissionError(f"{reason}; check the credentials and their permissions", path=path)
     if error_code(error) in ("QuotaExceeded", "InsufficientStorage", "EntityQuotaExceeded", "507"):
         return StorageFullError(f"{reason}; free space or raise the quota, then retry", path=path)
     if isinstance(error, _PROGRAMMING_ERRORS) or (isinstance(error, OSError) and error.errno in _REFUSED_CODES):
         return StorageError(reason, path=path)
     return StorageUnavailableError(f"{reason}; retry, and if that does not help check the storage", path=path)
+
+
+def _is_forbidden(error: Exception) -> bool:
+    """Return whether Azure (HTTP 401 or 403) or Google Cloud refuses the request for good, and not for its rate."""
+    status = getattr(error, "status_code", getattr(error, "code", None))
+    is_of_google = isinstance(error, OSError) and str(error).startswith("Forbidden: ")  # all that gcsfs says of a 403
+    return (status in (401, 403) or is_of_google) and "ratelimit" not in str(error).lower().replace(" ", "")
 
 
 def cause_of(error: Exception) -> BaseException | None:

@@ -79,6 +79,34 @@ def test_errors_of_s3(code: str, operation: str, kind: type[StorageError]) -> No
     assert "s3://bucket/a" in str(error)
 
 
+class Answer(Exception):
+    """An error of the clients of Azure (``status_code``) and Google Cloud (``code``)."""
+
+    def __init__(self, text: str, **status: int) -> None:
+        super().__init__(text)
+        self.__dict__.update(status)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (Answer("not authorized to perform this operation\nErrorCode:AuthorizationPermissionMismatch", status_code=403),
+         StoragePermissionError),
+        (Answer("AuthenticationFailed", status_code=401), StoragePermissionError),
+        (Answer("ServerBusy", status_code=503), StorageUnavailableError),
+        (Answer("Invalid Credentials, 401", code=401), StoragePermissionError),
+        (OSError("Forbidden: https://storage.googleapis.com/b/o\nme does not have storage.objects.create access"),
+         StoragePermissionError),
+        (OSError("Forbidden: https://storage.googleapis.com/b/o\nRate Limit Exceeded"), StorageUnavailableError),
+        (OSError("timed out"), StorageUnavailableError),
+    ],
+)  # fmt: skip
+def test_errors_of_azure_and_google(error: Exception, kind: type[StorageError]) -> None:
+    found = translate_client_error(error, "write", "abfs://b/a")
+    assert type(found) is kind
+    assert "\n" not in str(found)
+
+
 def test_missing_credentials_are_a_permission_error() -> None:
     assert type(translate_client_error(NoCredentialsError(), "read", "s3://b/a")) is StoragePermissionError
 
