@@ -13,6 +13,7 @@ from sparklog.coordinator import Coordinator
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.delta import table_log
 from sparklog.delta.actions import Line, TableSnapshot
+from sparklog.delta.listing import find_files
 from sparklog.delta.publication import published_version
 from sparklog.delta.table_log import TableLog
 from sparklog.errors import CommitConflictError, SparklogError
@@ -23,7 +24,7 @@ from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.retention import retain
 from sparklog.maintenance.segments.roll import roll
-from sparklog.maintenance.tables import Tables, find_history
+from sparklog.maintenance.tables import Tables
 from sparklog.protocol.decide import segments as decide_segments
 from sparklog.protocol.file_names import is_table_log
 from sparklog.store.memory import MemoryStore
@@ -109,7 +110,7 @@ def history_of(store: MemoryStore) -> Files:
     coordinator = opened(store)
     if "t" not in coordinator.state.topics:
         return frozenset()
-    files, inexact = find_history(coordinator.state, "t", coordinator.segments("t"), {})
+    files, inexact = find_files(coordinator.state, "t", coordinator.segments("t"), {})
     assert not inexact
     return frozenset(files)
 

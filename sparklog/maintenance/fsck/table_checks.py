@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from sparklog.delta.actions import TableSnapshot, file_key
+from sparklog.delta.listing import find_table, has_table
 from sparklog.delta.publication import path_in_table, plan_publication, published_version
 from sparklog.delta.table_log import TableLog
 from sparklog.errors import CorruptMetadataError, StorageError
 from sparklog.log.segments import TopicSegments
 from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.kinds import INFO, WARNING, Finding
-from sparklog.maintenance.tables import find_table, has_table
 from sparklog.protocol.file_names import table_folder
 from sparklog.protocol.state import State
 from sparklog.store.base import Store

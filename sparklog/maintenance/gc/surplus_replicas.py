@@ -37,11 +37,12 @@ from sparklog.coordinator.removals import (
     note_removal,
     read_newest_removal,
 )
+from sparklog.delta.listing import tables_of
 from sparklog.errors import BrokerNotAvailableError
 from sparklog.log.parallel import map_parallel
 from sparklog.maintenance.gc.recent_look import RecentLook
 from sparklog.maintenance.gc.sweep import DELETED_TOGETHER, why_listed, why_not_there
-from sparklog.maintenance.tables import Tables, tables_of
+from sparklog.maintenance.tables import Tables
 from sparklog.protocol.decide.brokers import find_broker
 from sparklog.protocol.decide.locations import Removal, begin_removal, end_removal, may_remove
 from sparklog.protocol.file_names import log_path_of

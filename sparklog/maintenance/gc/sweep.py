@@ -30,6 +30,7 @@ from sparklog.coordinator.live_files import AddedFile, LiveFiles, find_live, rea
 from sparklog.coordinator.one_timeline import in_one_timeline
 from sparklog.coordinator.ownership import check_all_owned, check_owned
 from sparklog.coordinator.reader_leases import StoredReaderLeases, read_reader_leases
+from sparklog.delta.listing import tables_of
 from sparklog.errors import (
     CorruptMetadataError,
     ObjectNotFoundError,
@@ -43,7 +44,7 @@ from sparklog.log.parallel import map_parallel
 from sparklog.maintenance.gc.later_listings import LaterListings
 from sparklog.maintenance.gc.recent_look import RecentLook
 from sparklog.maintenance.mirror import read_mirrored_versions
-from sparklog.maintenance.tables import Tables, tables_of
+from sparklog.maintenance.tables import Tables
 from sparklog.protocol.commits import ForgetRemovedFiles
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.file_names import index_path, is_history, topic_in

@@ -32,6 +32,7 @@ from sparklog.coordinator.leases import LEASES, lease_key
 from sparklog.coordinator.one_timeline import in_one_timeline
 from sparklog.coordinator.ownership import check_all_owned
 from sparklog.coordinator.removals import end_removals
+from sparklog.delta.listing import tables_of
 from sparklog.errors import InvalidRequestError, RootReplacedError, SparklogError
 from sparklog.log.commits.retired_files import REMOVED
 from sparklog.log.parallel import map_parallel
@@ -47,7 +48,7 @@ from sparklog.maintenance.gc.sweep import (
     why_listed,
     why_listings_are_needed,
 )
-from sparklog.maintenance.tables import Tables, tables_of
+from sparklog.maintenance.tables import Tables
 from sparklog.monitoring.orphans import (
     DEFAULT_AGE_MS,
     NEVER_COMMITTED,

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sparklog
+from sparklog.delta import listing
 from sparklog.delta.publication import plan_publication
 from sparklog.maintenance import tables
 from sparklog.protocol.history import history_of
@@ -121,7 +122,7 @@ def keep_removed_files(patch: pytest.MonkeyPatch) -> None:
 
 
 def skip_a_file(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(tables, "history_of", lambda *found: list(history_of(*found))[1:])
+    patch.setattr(listing, "history_of", lambda *found: list(history_of(*found))[1:])
 
 
 def delete_listed_files(patch: pytest.MonkeyPatch) -> None:
