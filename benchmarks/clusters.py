@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.limits import CHECKPOINT_INTERVAL_COMMITS
-from sparklog.log.commits.commit_attempt import Outcome
+from sparklog.log.commits.commit_attempt import CommitOutcome
 from sparklog.log.layout import segment_key
 from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.protocol.commits import Append, Run
@@ -97,7 +97,7 @@ def wide_cluster(folder: Path, segments: int, topics: int = 10, partitions: int 
             run = named_run(topic, partition, end)
             ends[topic, partition] = end + run.records
             actions.append(Append(topic=topic, topic_id=topic_id, partition=partition, base_offset=end, run=run))
-        assert log.attempt(actions) is Outcome.WON
+        assert log.attempt(actions) is CommitOutcome.WON
         written += len(actions)
     append_tail(coordinator, "topic-0", 4)
 

@@ -20,9 +20,9 @@ from typing import NamedTuple
 from benchmarks.commit import peak_mib
 from benchmarks.measure import ROOT, Figure, Settings, median, scratch, timed, where_time_goes
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
-from sparklog.log.commits.commit_attempt import Outcome, prepare_commit
+from sparklog.log.commits.commit_attempt import CommitOutcome, prepare_commit
 from sparklog.log.commits.commit_files import read_commits
-from sparklog.monitoring.system_tables import Selection, SystemTables
+from sparklog.monitoring.system_tables import RowSelection, SystemTables
 from sparklog.protocol.commits import (
     Action,
     AlterConfig,
@@ -118,7 +118,7 @@ def build(folder: Path, size: Size) -> None:
 
 
 def _commit(coordinator: Coordinator, *actions: Action) -> None:
-    assert coordinator.log.attempt(actions) is Outcome.WON
+    assert coordinator.log.attempt(actions) is CommitOutcome.WON
 
 
 def _appends(number: int, ends: list[int], now_ms: int) -> list[Append]:
@@ -175,7 +175,7 @@ def _offsets(number: int, size: Size, ends: list[int]) -> CommitOffsets:
 
 def _lag(coordinator: Coordinator, tables: SystemTables) -> object:
     end_ms = coordinator.state.timestamp_ms
-    day = Selection(group="group-0100", since_ms=end_ms - 86_400_000, until_ms=end_ms, step_ms=STEP_MS)
+    day = RowSelection(group="group-0100", since_ms=end_ms - 86_400_000, until_ms=end_ms, step_ms=STEP_MS)
     return tables.read("lag", day)
 
 
@@ -187,7 +187,7 @@ def read(folder: Path, names: list[str]) -> dict[str, float]:
     def read_table(name: str) -> object:
         if name == "commits alone":
             return sum(1 for _ in read_commits(coordinator.store, 0, last))
-        return _lag(coordinator, tables) if name == "lag" else tables.read(name, Selection())
+        return _lag(coordinator, tables) if name == "lag" else tables.read(name, RowSelection())
 
     for name in names:
         for label in (name, f"{name} again"):

@@ -22,7 +22,7 @@ from benchmarks.measure import ROOT, Figure, Settings, median, scratch
 from sparklog import limits
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.log.checkpoints import checkpoint, heads, lists
-from sparklog.log.commits.commit_attempt import Outcome
+from sparklog.log.commits.commit_attempt import CommitOutcome
 from sparklog.log.commits.commit_files import read_commit
 from sparklog.log.layout import CHECKPOINTS
 from sparklog.protocol.commits import (
@@ -144,7 +144,7 @@ def _application(number: int, size: Size, topics: object) -> Action:
 
 def _commit_all(coordinator: Coordinator, actions: Sequence[Action], at_a_time: int = 1000) -> None:
     for first in range(0, len(actions), at_a_time):
-        assert coordinator.log.attempt(actions[first : first + at_a_time]) is Outcome.WON
+        assert coordinator.log.attempt(actions[first : first + at_a_time]) is CommitOutcome.WON
 
 
 # -- commits

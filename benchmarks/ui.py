@@ -22,7 +22,7 @@ import sparklog
 from benchmarks import monitoring
 from benchmarks.measure import ROOT, Figure, Settings, median, milliseconds, scratch
 from sparklog.coordinator import Coordinator, open_cluster
-from sparklog.log.commits.commit_attempt import Outcome
+from sparklog.log.commits.commit_attempt import CommitOutcome
 from sparklog.protocol.commits import CommitOffsets
 
 FIRST_SECONDS, PAGE_SECONDS, MEMORY_MIB = 2.0, 0.2, 400
@@ -95,7 +95,7 @@ def _measure(root: Path, cluster: Coordinator, settings: Settings) -> list[Figur
 def _change(cluster: Coordinator) -> None:
     """Make a new version, which the page reads within a second."""
     cluster.refresh()
-    assert cluster.log.attempt([CommitOffsets(group="another", offsets=[])]) is Outcome.WON
+    assert cluster.log.attempt([CommitOffsets(group="another", offsets=[])]) is CommitOutcome.WON
     time.sleep(1.2)
 
 

@@ -152,7 +152,7 @@ def consume(options: argparse.Namespace) -> str:
     spark = job.job_session(f"sparklog consume {options.topic or options.include}", options)
     target = f"{options.format} {options.path or ''}".strip()
     job.say(PROGRAM, f"from {options.topic or options.include} of {options.bootstrap_server} into {target}")
-    with job.Progress(PROGRAM, spark) as progress:
+    with job.JobProgress(PROGRAM, spark) as progress:
         records = sparklog.read(
             spark,
             options.bootstrap_server,

@@ -88,7 +88,7 @@ def consume_group(options: argparse.Namespace) -> str:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     spark = job.job_session(f"sparklog consume_group {options.group}", options)
-    with signals_of_jvm(stop.is_set), job.Progress(PROGRAM, spark) as progress:
+    with signals_of_jvm(stop.is_set), job.JobProgress(PROGRAM, spark) as progress:
         reports = consume(
             spark,
             root=options.bootstrap_server,

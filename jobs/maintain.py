@@ -104,7 +104,7 @@ def maintain(options: argparse.Namespace) -> str:
         signals_of_jvm(lambda: bool(stop.requested)),
         repeats_logged_once(),
         closing(context),
-        job.Progress(PROGRAM, spark) as progress,
+        job.JobProgress(PROGRAM, spark) as progress,
     ):
         if options.loop:
             loop.forever()

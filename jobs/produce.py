@@ -132,7 +132,7 @@ def produce(options: argparse.Namespace) -> str:
     ):
         return f"version {version} of {application} was written before: nothing to do"
     job.say(PROGRAM, f"from {options.format} {' '.join(options.path)} into {target} of {options.bootstrap_server}")
-    with job.Progress(PROGRAM, spark) as progress:
+    with job.JobProgress(PROGRAM, spark) as progress:
         reader = spark.read.format(options.format).options(**dict(options.option))
         if options.schema:
             reader = reader.schema(options.schema)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sparklog.coordinator.controller import Controller, Pass
+from sparklog.coordinator.controller import Controller, ControllerPass
 from sparklog.coordinator.coordinator import Coordinator
 
 
-def check_once(coordinator: Coordinator) -> Pass:
+def check_once(coordinator: Coordinator) -> ControllerPass:
     """Run one pass of a controller that then resigns."""
     controller = Controller(coordinator)
     result = controller.check(wait=True)

@@ -39,7 +39,7 @@ def time_left(seconds: float) -> Callable[[], float]:
     return lambda: max(until - _now(), 0.0)
 
 
-class Call(Generic[Result]):
+class DeadlineCall(Generic[Result]):
     """One call, which ``run`` executes in some thread, once. ``cancel`` has no effect once it has begun. Thread-safe.
 
     No lock guards it, so that no interrupt leaves one held: who runs it is decided by one step, ``setdefault``.
@@ -52,7 +52,7 @@ class Call(Generic[Result]):
         self._outcome: tuple[Result | None, BaseException | None] | None = None
         self._ended = Condition(lock)
 
-    def start(self) -> Call[Result]:
+    def start(self) -> DeadlineCall[Result]:
         """Run in a new thread, or in this one if the interpreter is shutting down and starts no threads."""
         try:
             start_thread(threading.Thread(target=self.run, name="sparklog-call", daemon=True))
@@ -103,11 +103,11 @@ class Call(Generic[Result]):
 def call_within(seconds: float | None, action: Callable[[], Result], what: str, lock: Any = None) -> Result:
     """Return the result of ``action``. Raises KafkaTimeoutError after ``seconds``; the action goes on in its thread.
 
-    ``lock`` as for ``Call``.
+    ``lock`` as for ``DeadlineCall``.
     """
     if seconds is None or seconds == math.inf:
         return action()
-    call = Call(action, lock).start()
+    call = DeadlineCall(action, lock).start()
     if not call.wait(seconds):
         raise timed_out(what, seconds)
     return call.result()
@@ -116,7 +116,7 @@ def call_within(seconds: float | None, action: Callable[[], Result], what: str, 
 class Repeatable(Generic[Result]):
     """A call shared by its callers, of which at most one runs at a time: threads do not pile up if the storage hangs.
 
-    Thread-safe. ``lock`` as for ``Call``.
+    Thread-safe. ``lock`` as for ``DeadlineCall``.
     """
 
     def __init__(self, action: Callable[[], Result], what: str, lock: Any = None) -> None:
@@ -124,7 +124,7 @@ class Repeatable(Generic[Result]):
         self._what = what
         self._lock = lock
         self._choosing = threading.RLock()  # reentrant: a handler of a signal may call this within a call
-        self._latest: Call[Result] | None = None
+        self._latest: DeadlineCall[Result] | None = None
 
     def call_within(self, seconds: float, newer: bool = False) -> Result:
         """Return its result, also of a call begun by a caller that has timed out. Raises KafkaTimeoutError.
@@ -134,7 +134,7 @@ class Repeatable(Generic[Result]):
         with self._choosing:
             call = self._latest
             if call is None or (newer and call.done()):
-                call = self._latest = Call(self._action, self._lock)
+                call = self._latest = DeadlineCall(self._action, self._lock)
         if not call.has_begun:  # or the start by another caller was interrupted; it runs once
             call.start()
         if not call.wait(seconds):
@@ -148,7 +148,7 @@ class InOrder:
     a caller does not arrive in the middle of a call.
 
     A caller that times out may keep the call and ask for its result later. Unlike an executor's thread, this one does
-    not keep the process alive. Only one thread may submit calls. ``lock`` as for ``Call``.
+    not keep the process alive. Only one thread may submit calls. ``lock`` as for ``DeadlineCall``.
     """
 
     def __init__(self, name: str, lock: Any = None) -> None:
@@ -171,7 +171,7 @@ class InOrder:
 
         Raises KafkaTimeoutError after ``seconds``; an action that has not begun by then is never run.
         """
-        call = Call(action, self._lock)
+        call = DeadlineCall(action, self._lock)
         try:
             self._submit(call)
             if not call.wait(seconds):
@@ -180,18 +180,18 @@ class InOrder:
         finally:
             call.cancel()
 
-    def submit(self, action: Callable[[], Result]) -> Call[Result]:
+    def submit(self, action: Callable[[], Result]) -> DeadlineCall[Result]:
         """Queue a call of ``action``, to run after the earlier ones."""
-        call = Call(action, self._lock)
+        call = DeadlineCall(action, self._lock)
         self._submit(call)
         return call
 
-    def _submit(self, call: Call[Any]) -> None:
+    def _submit(self, call: DeadlineCall[Any]) -> None:
         if not self._ended:
             _put(self._runner, call)
         if self._ended:  # also if a handler of a signal has ended it since: the thread may not get to this call
             earlier, self._runner = self._runner, self._new_runner()
-            _put(self._runner, Call(partial(earlier.thread.join, ENDING_SECONDS), self._lock))
+            _put(self._runner, DeadlineCall(partial(earlier.thread.join, ENDING_SECONDS), self._lock))
             _put(self._runner, call)
             self._runner.calls.put(None)
 
@@ -210,7 +210,7 @@ class InOrder:
         call.wait(seconds)
 
 
-_Calls = SimpleQueue["Call[Any] | None"]
+_Calls = SimpleQueue["DeadlineCall[Any] | None"]
 
 
 class _Runner(NamedTuple):
@@ -220,7 +220,7 @@ class _Runner(NamedTuple):
     thread: BackgroundThread
 
 
-def _put(runner: _Runner, call: Call[Any]) -> None:
+def _put(runner: _Runner, call: DeadlineCall[Any]) -> None:
     try:
         runner.thread.start()
     except SparklogError:  # no thread can be started, perhaps since the interpreter is shutting down: run it here

@@ -24,7 +24,7 @@ from sparklog.coordinator import Coordinator
 from sparklog.errors import InvalidConfigurationError
 from sparklog.monitoring.arguments import Time, check_table, parse_selection
 from sparklog.monitoring.schemas import TABLES
-from sparklog.monitoring.system_tables import Selection, SystemTables
+from sparklog.monitoring.system_tables import RowSelection, SystemTables
 
 logger = logging.getLogger(__name__)
 
@@ -142,14 +142,14 @@ class System(Shown):
             raise InvalidConfigurationError(f"invalid limit {limit!r}: must be at least 1", config="limit")
         return TableView(table, self.read(table, **selection), limit)
 
-    def _warn_of_unknown_names(self, selection: Selection) -> None:
+    def _warn_of_unknown_names(self, selection: RowSelection) -> None:
         """Log why there are no rows if the topic or the group does not exist: what was deleted may still have some."""
         state = self._coordinator.state
         for kind, name, names in (("topic", selection.topic, state.topics), ("group", selection.group, state.groups)):
             if name is not None and name not in names:
                 logger.warning("there are no rows: %s %r does not exist", kind, name[:200])
 
-    def _warn_of_missing_commits(self, table: str, selection: Selection) -> None:
+    def _warn_of_missing_commits(self, table: str, selection: RowSelection) -> None:
         times = [time_ms for time_ms in (selection.since_ms, selection.until_ms) if time_ms is not None]
         first_ms = self._tables.first_ms(table) if times else None
         if first_ms is not None and min(times) < first_ms:

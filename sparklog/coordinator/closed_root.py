@@ -18,7 +18,7 @@ from sparklog.clock import Clock
 from sparklog.errors import ClusterMovedError, InvalidRequestError, PolicyViolationError
 from sparklog.ids import Ids
 from sparklog.log.broker_files import encode_identity
-from sparklog.log.commits.commit_attempt import Outcome
+from sparklog.log.commits.commit_attempt import CommitOutcome
 from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.creation import create_object
 from sparklog.log.layout import read_cluster_file
@@ -141,6 +141,6 @@ def _commit(log: CommitLog, decide: Callable[[State], Sequence[Action]]) -> int:
         actions = decide(log.refresh())
         if actions:
             require_conditional_writes(log.store, log.ids)
-        if not actions or log.attempt(actions) is Outcome.WON:
+        if not actions or log.attempt(actions) is CommitOutcome.WON:
             break
     return log.state.version

@@ -32,7 +32,7 @@ from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator.broker_probes import BrokerProbes, run_beside
 from sparklog.coordinator.closed_root import ROOT_BROKER, close_root
 from sparklog.coordinator.coordinator import Coordinator, writer_name
-from sparklog.coordinator.health import Finding, Health, check_location, note_check
+from sparklog.coordinator.health import BrokerFinding, Health, check_location, note_check
 from sparklog.coordinator.leases import LeaseWatch
 from sparklog.coordinator.one_timeline import one_timeline
 from sparklog.coordinator.ownership import (
@@ -62,7 +62,7 @@ from sparklog.protocol import levels
 from sparklog.protocol.decide import brokers as decide_brokers
 from sparklog.protocol.decide import elections
 from sparklog.protocol.decide.decision import Decision, ErrorByPartition
-from sparklog.protocol.decide.elections import Checked, UncleanElection
+from sparklog.protocol.decide.elections import CheckedBrokers, UncleanElection
 from sparklog.protocol.decide.ownership import RootIdentity
 from sparklog.protocol.state import State
 from sparklog.retry import pause_after
@@ -96,11 +96,11 @@ class ControllerLease(msgspec.Struct, frozen=True):
     time_ms: int
 
 
-class Pass(NamedTuple):
+class ControllerPass(NamedTuple):
     """The result of one pass. ``epoch`` is 0 if another coordinator is the controller: then nothing was checked."""
 
     epoch: int
-    findings: Sequence[Finding] = ()
+    findings: Sequence[BrokerFinding] = ()
     elected: Sequence[TopicPartition] = ()
     unclean: Sequence[TopicPartition] = ()
     preferred: Sequence[TopicPartition] = ()
@@ -195,10 +195,10 @@ class Controller:
 
     # -- a pass
 
-    def check(self, wait: bool = False) -> Pass:
+    def check(self, wait: bool = False) -> ControllerPass:
         """Check all locations and commit the consequences. Raises StorageError if the root does not answer."""
         if not self.take_over(wait):
-            return Pass(0)
+            return ControllerPass(0)
         shared = self.coordinator
         try:
             with one_timeline(shared) as self.coordinator:
@@ -206,7 +206,7 @@ class Controller:
         finally:
             self.coordinator = shared
 
-    def _check_all(self) -> Pass:
+    def _check_all(self) -> ControllerPass:
         epoch = self.epoch
         locations = self._locations()
         states_epoch = bool(locations) and not self._has_older
@@ -224,8 +224,8 @@ class Controller:
         except ControllerMovedError as error:
             logger.warning("%s", error)
             self.epoch = 0
-            return Pass(0)
-        return Pass(epoch, findings, elected, unclean, preferred)
+            return ControllerPass(0)
+        return ControllerPass(epoch, findings, elected, unclean, preferred)
 
     @property
     def _has_older(self) -> bool:
@@ -240,7 +240,7 @@ class Controller:
         self._checks += 1
         return LatestCheck(self.epoch, self._checks, self._clock.now_ms(), self._root_epoch)
 
-    def _check(self, broker: int) -> Finding:
+    def _check(self, broker: int) -> BrokerFinding:
         """Check a location, unless another controller was elected while this one was suspended: its check would be
         newer, and overwritten by an older one it would look as if the location went back."""
         start = self._clock.monotonic()
@@ -260,23 +260,23 @@ class Controller:
             logger.info("broker %d: %s: %s", broker, finding.health.value, finding.why)
         return finding
 
-    def _ask_and_keep_lease(self, broker: int) -> Finding:
+    def _ask_and_keep_lease(self, broker: int) -> BrokerFinding:
         """Ask a location, and keep the lease meanwhile: a slow location takes several calls of some seconds, within
         which another candidate would take over, and be fenced by the next one in the middle of its pass, and so on."""
         return run_beside(partial(self._ask, broker), self._keep_lease, self._heartbeat_seconds())
 
-    def _ask(self, broker: int) -> Finding:
+    def _ask(self, broker: int) -> BrokerFinding:
         log = self.coordinator.log
         try:
             store = broker_store(self.coordinator, log.state, broker)
         except (InvalidCallError, StoragePermissionError) as error:  # cannot be opened from here
-            return Finding(broker, Health.UNKNOWN, error.message)
+            return BrokerFinding(broker, Health.UNKNOWN, error.message)
         try:
             refused = self._check_owner(broker)
         except StorageUnavailableError as error:
-            finding = Finding(broker, Health.UNANSWERED, error.message)
+            finding = BrokerFinding(broker, Health.UNANSWERED, error.message)
         except SparklogError as error:
-            finding = Finding(broker, Health.FAILED, error.message)
+            finding = BrokerFinding(broker, Health.FAILED, error.message)
         else:
             if refused is not None:
                 return refused
@@ -286,16 +286,16 @@ class Controller:
         if finding.health in (Health.UNANSWERED, Health.FAILED):
             other_address = describe_other_address(self.coordinator, broker)
             if other_address:  # it may be mounted there
-                return Finding(broker, Health.OTHER_ADDRESS, f"{finding.why}; {other_address}")
+                return BrokerFinding(broker, Health.OTHER_ADDRESS, f"{finding.why}; {other_address}")
         return finding
 
-    def _check_owner(self, broker: int) -> Finding | None:
+    def _check_owner(self, broker: int) -> BrokerFinding | None:
         """Let a location fail whose owner is another root: what this one would store there, that one would delete.
         Before anything is written there, also a check, which would show that one that its files went back. Raises
         BrokerNotAvailableError, StorageError."""
         store, refusal, unsure = examine_owner(self.coordinator, broker, self.coordinator.state)
         if refusal is not None:
-            return Finding(broker, Health.OTHER_ADDRESS if unsure else Health.FAILED, refusal.message)
+            return BrokerFinding(broker, Health.OTHER_ADDRESS if unsure else Health.FAILED, refusal.message)
         if self._clock.monotonic() - self._renewed_at.get(broker, -math.inf) >= RENEW_SECONDS:
             renew_owner(self.coordinator, store, broker)
             self._renewed_at[broker] = self._clock.monotonic()
@@ -332,10 +332,10 @@ class Controller:
                 log.store.delete(note)
         return ""
 
-    def _conclude(self, findings: Sequence[Finding]) -> list[TopicPartition]:
+    def _conclude(self, findings: Sequence[BrokerFinding]) -> list[TopicPartition]:
         """Commit the consequences of the checks, in one commit unless they are too many for one."""
         went_back = [finding.broker for finding in findings if finding.health is Health.WENT_BACK]
-        checked = Checked(
+        checked = CheckedBrokers(
             online=[finding.broker for finding in findings if finding.health is Health.OK],
             offline=[finding.broker for finding in findings if finding.health in (Health.UNANSWERED, Health.FAILED)],
             went_back=went_back,

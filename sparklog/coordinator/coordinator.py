@@ -41,7 +41,7 @@ from sparklog.errors import (
 )
 from sparklog.ids import Ids, RandomIds
 from sparklog.log.broker_files import read_identity
-from sparklog.log.commits.commit_attempt import Outcome
+from sparklog.log.commits.commit_attempt import CommitOutcome
 from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.commits.replaced_root import refuse_unlinked_timeline
 from sparklog.log.creation import create_object
@@ -344,7 +344,7 @@ class Coordinator:
                     return self._make_durable(requests)
                 check_offset_changes(draft.actions)
                 require_conditional_writes(self.store, self.log.ids)
-                if self.log.commit(draft) is Outcome.WON:
+                if self.log.commit(draft) is CommitOutcome.WON:
                     return
 
     def _make_durable(self, requests: list[_Request[object]]) -> None:

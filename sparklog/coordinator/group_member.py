@@ -83,7 +83,7 @@ _OTHER_TIMELINE = "the root may have been restored from a copy since they were f
 _NOTHING: frozenset[TopicPartition] = frozenset()
 
 
-class Change(NamedTuple):
+class MemberChange(NamedTuple):
     """Changes of a member's partitions since the last call; handle ``revoked``, ``lost``, ``assigned`` in this order.
 
     Offsets of ``revoked`` may still be committed; ``lost`` may already belong to others. A partition in both
@@ -114,7 +114,7 @@ class Told(NamedTuple):
     topic_ids: Mapping[str, str] = {}
 
 
-class Seen(NamedTuple):
+class SeenGroup(NamedTuple):
     """The state, the group in it and the member's id that the last look was at; None and "" to look again."""
 
     state: State | None = None
@@ -122,16 +122,16 @@ class Seen(NamedTuple):
     member: str = ""
 
 
-class Found(NamedTuple):
+class FoundGroup(NamedTuple):
     """A change that ``GroupMember.look`` has found, and what holds once it is adopted.
 
     ``member`` is the one that it is about; ``is_out``: the group no longer has it; ``is_fenced``: but another one with
     its instance id.
     """
 
-    change: Change
+    change: MemberChange
     told: Told
-    seen: Seen
+    seen: SeenGroup
     member: str
     is_out: bool = False
     is_fenced: bool = False
@@ -180,7 +180,7 @@ class GroupMember:
         self._left = ("", -1)
         self._topics: tuple[str, ...] = ()
         self._told = Told()
-        self._seen = Seen()
+        self._seen = SeenGroup()
         self._fenced = False
         self._last_beat = self._clock.monotonic()
         self._revoking_since: dict[str, tuple[Partitions, float]] = {}
@@ -267,10 +267,10 @@ class GroupMember:
         try:
             self.coordinator.submit(partial(_join, request=request, was_joined=self._joined))
         except UnknownMemberIdError:
-            self._seen = Seen()
+            self._seen = SeenGroup()
             return  # it was removed: reconcile reports that, then it may rejoin
         self._joined_as = request.member
-        self._seen = Seen()
+        self._seen = SeenGroup()
         if former not in ("", self._member_id):
             _delete_lease(self.coordinator, self.group, former)
         self.beat()
@@ -291,7 +291,7 @@ class GroupMember:
         """
         self._left = self.identity
         member, self._member_id = self._member_id, ""
-        self._seen = Seen()
+        self._seen = SeenGroup()
         if member and not self.instance_id:
             self._insist(partial(leave_group, group=self.group, members=[member], reason=reason))
             _delete_lease(self.coordinator, self.group, member)
@@ -337,7 +337,7 @@ class GroupMember:
 
     # -- partitions
 
-    def reconcile(self) -> Change:
+    def reconcile(self) -> MemberChange:
         """Return the changes for the caller, as far as this process has read; ``beat`` and ``refresh`` read more.
 
         They count as reported from here on. If another process has taken over the instance id, all partitions are lost,
@@ -347,22 +347,24 @@ class GroupMember:
         self.adopt(found)
         return found.change
 
-    def look(self) -> Found:
+    def look(self) -> FoundGroup:
         """Return what ``reconcile`` would; it counts as reported after ``adopt``. Raises FencedInstanceIdError."""
         state, member, told = self.coordinator.state, self.member_id, self._told
         if state is self._seen.state and member == self._seen.member:
-            return Found(Change(told.generation), told, self._seen, member)
+            return FoundGroup(MemberChange(told.generation), told, self._seen, member)
         group = self._group_state(state)
         me = group.members.get(member)
         if me is None:
             return self._find_out(group)
-        change, after = Change(group.generation), told._replace(generation=group.generation)
+        change, after = MemberChange(group.generation), told._replace(generation=group.generation)
         if group is not self._seen.group or member != self._seen.member:
             change, after = _compare(told, state, group, me, member, self._incremental)
         # A change to acknowledge is reported again until it is.
-        return Found(change, after, self._seen if change.to_acknowledge else Seen(state, group, member), member)
+        return FoundGroup(
+            change, after, self._seen if change.to_acknowledge else SeenGroup(state, group, member), member
+        )
 
-    def adopt(self, found: Found) -> None:
+    def adopt(self, found: FoundGroup) -> None:
         """Count a change as reported. To repeat that does no harm, as after an interrupt in its middle."""
         if found.is_out and found.member == self.member_id:
             self._fenced = self._fenced or found.is_fenced
@@ -372,14 +374,16 @@ class GroupMember:
             self._member_id = ""
         self._told, self._seen = found.told, found.seen
 
-    def _find_out(self, group: GroupState) -> Found:
+    def _find_out(self, group: GroupState) -> FoundGroup:
         """Return the change of a member that left or was removed: its partitions may belong to others already.
 
         While it is not joined, its id belongs to a join whose outcome is unknown, which is retried with it.
         """
         is_fenced = self._joined and bool(member_of_instance(group, self.instance_id))
         told = self._told._replace(owned={})
-        found = Found(Change(-1, lost=self.owned), told, Seen(), self.member_id, self._joined, is_fenced)
+        found = FoundGroup(
+            MemberChange(-1, lost=self.owned), told, SeenGroup(), self.member_id, self._joined, is_fenced
+        )
         if not found.change.lost:
             if is_fenced:
                 self.adopt(found)
@@ -417,7 +421,7 @@ class GroupMember:
         except UnknownMemberIdError as error:
             raise self._commit_failed(last, _REMOVED) from error
         finally:  # also after a storage error: reconcile reports it again, since others wait
-            self._seen = Seen()
+            self._seen = SeenGroup()
 
     def _others_in_this_process(self) -> int:
         """Return how many other members with this coordinator have to revoke as well, and will acknowledge soon."""
@@ -531,7 +535,7 @@ class GroupMember:
 
 def _compare(
     told: Told, state: State, group: GroupState, me: MemberState, member: str, incremental: bool
-) -> tuple[Change, Told]:
+) -> tuple[MemberChange, Told]:
     """Return what has changed for a member since its caller was told, and what that knows then."""
     former = _NOTHING
     if told.member != member:  # all of another membership is lost
@@ -559,7 +563,9 @@ def _compare(
         topic_ids={**told.topic_ids, **{partition.topic: topic_id for partition, topic_id in owned.items()}},
     )
     lost |= former
-    change = Change(group.generation, frozenset(revoked), frozenset(lost), frozenset(added), completed, bool(revoking))
+    change = MemberChange(
+        group.generation, frozenset(revoked), frozenset(lost), frozenset(added), completed, bool(revoking)
+    )
     return change, after
 
 

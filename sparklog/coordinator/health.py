@@ -48,7 +48,7 @@ class Health(Enum):
     WENT_BACK = "went back"
 
 
-class Finding(NamedTuple):
+class BrokerFinding(NamedTuple):
     """The result of a broker's check; ``why`` is for people, and empty if OK."""
 
     broker: int
@@ -58,28 +58,28 @@ class Finding(NamedTuple):
 
 def check_location(
     root: Store, store: Store, cluster_id: str, broker: int, check: LatestCheck, for_older: bool = False
-) -> Finding:
+) -> BrokerFinding:
     """Check a location once; ``check`` is its number, ``for_older`` as for ``write_note``. Raises StorageError only if
     the root does not answer."""
     noted = read_note(root, broker, check.controller_epoch)
     try:
         finding = _examine(store, cluster_id, broker, check, noted)
     except StorageUnavailableError as error:
-        return Finding(broker, Health.UNANSWERED, error.message)
+        return BrokerFinding(broker, Health.UNANSWERED, error.message)
     except SparklogError as error:
-        return Finding(broker, Health.FAILED, error.message)
+        return BrokerFinding(broker, Health.FAILED, error.message)
     if finding.health is Health.OK:
         write_note(root, broker, check, noted.controller_epoch != check.controller_epoch, for_older)
     return finding
 
 
-def _examine(store: Store, cluster_id: str, broker: int, check: LatestCheck, noted: LatestCheck) -> Finding:
+def _examine(store: Store, cluster_id: str, broker: int, check: LatestCheck, noted: LatestCheck) -> BrokerFinding:
     check_identity(store, cluster_id, broker)
     stored = read_check(store, CHECK_KEY)
     if stored < noted:
         store.put(TRIAL_KEY, b"1")  # a location that refuses writes is unusable, and could not store a new check
         store.delete(TRIAL_KEY)
-        return Finding(
+        return BrokerFinding(
             broker,
             Health.WENT_BACK,
             f"{store.root} went back: its latest check is {_describe(stored)}, but {_describe(noted)} was stored "
@@ -87,8 +87,8 @@ def _examine(store: Store, cluster_id: str, broker: int, check: LatestCheck, not
         )
     write_check(store, CHECK_KEY, check)
     if read_check(store, CHECK_KEY) != check:
-        return Finding(broker, Health.FAILED, f"{store.root} does not return what was written to it")
-    return Finding(broker, Health.OK)
+        return BrokerFinding(broker, Health.FAILED, f"{store.root} does not return what was written to it")
+    return BrokerFinding(broker, Health.OK)
 
 
 def _describe(check: LatestCheck) -> str:

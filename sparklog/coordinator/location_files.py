@@ -17,7 +17,7 @@ from sparklog.errors import CorruptionError, ObjectNotFoundError, SparklogError,
 from sparklog.format.index import decode_index
 from sparklog.log.records.index_checks import find_run_fault
 from sparklog.protocol.decide.elections import every_partition
-from sparklog.protocol.decide.locations import Seen
+from sparklog.protocol.decide.locations import SeenLocation
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
@@ -28,20 +28,20 @@ logger = logging.getLogger(__name__)
 
 def look_at(
     coordinator: Coordinator, state: State, broker: int, store: Store, partitions: Collection[TopicPartition] = ()
-) -> dict[TopicPartition, Seen]:
+) -> dict[TopicPartition, SeenLocation]:
     """Return what a location holds of the partitions, by default all, of which a broker is a replica in sync.
 
     Raises StorageError if the new location, or the root, cannot be read.
     """
     listings = _Listings(coordinator, state, broker, store)
-    seen: dict[TopicPartition, Seen] = {}
+    seen: dict[TopicPartition, SeenLocation] = {}
     for name in partitions or every_partition(state):
         partition = state.find_partition(*name)
         if partition is None or broker not in partition.isr:
             continue
         segments = coordinator.segments(name.topic, state).partition(name.partition) if partition.segments else ()
         missing = tuple(dict.fromkeys(segment.path for segment in segments if not listings.holds(segment)))
-        seen[name] = Seen(state.topics[name.topic].topic_id, partition.log_end_offset, state.version, missing)
+        seen[name] = SeenLocation(state.topics[name.topic].topic_id, partition.log_end_offset, state.version, missing)
     return seen
 
 

@@ -45,7 +45,7 @@ GROUP_KEY_VERSION = 2
 _SCHEMA = record_schema(columns_present(has_key=True, has_headers=False))
 
 
-class Change(NamedTuple):
+class OffsetChange(NamedTuple):
     """One record: its number in the commit, partition, key, and value or None."""
 
     number: int
@@ -81,7 +81,7 @@ def group_key(group: str) -> bytes:
     return struct.pack(">h", 2) + _string(group)
 
 
-def changes(commit: Commit) -> list[Change]:
+def changes(commit: Commit) -> list[OffsetChange]:
     """Return the records of one commit."""
     records: list[tuple[str, bytes, bytes | None]] = []
     for action in commit.actions:
@@ -97,15 +97,15 @@ def changes(commit: Commit) -> list[Change]:
     numbers = count() if len(records) <= RECORDS_PER_COMMIT else None
     in_partition: defaultdict[int, Iterator[int]] = defaultdict(count)
     numbered = (
-        Change(next(in_partition[partition] if numbers is None else numbers), partition, key, value)
+        OffsetChange(next(in_partition[partition] if numbers is None else numbers), partition, key, value)
         for partition, key, value in ((partition_of(group), key, value) for group, key, value in records)
     )
     return [change for change in numbered if change.number < RECORDS_PER_COMMIT]
 
 
-def runs(changes: Sequence[Change]) -> list[list[Change]]:
+def runs(changes: Sequence[OffsetChange]) -> list[list[OffsetChange]]:
     """Split records into runs of consecutive offsets."""
-    consecutive: list[list[Change]] = []
+    consecutive: list[list[OffsetChange]] = []
     for change in changes:
         if consecutive and consecutive[-1][-1].number == change.number - 1:
             consecutive[-1].append(change)
@@ -114,7 +114,7 @@ def runs(changes: Sequence[Change]) -> list[list[Change]]:
     return consecutive
 
 
-def record_batch(changes: Sequence[Change], timestamp_ms: int) -> pa.RecordBatch:
+def record_batch(changes: Sequence[OffsetChange], timestamp_ms: int) -> pa.RecordBatch:
     """Return a batch with keys, values and timestamps of these records."""
     columns = {
         "key": binary_column([change.key for change in changes]).array,

@@ -38,7 +38,7 @@ MAX_PROBLEM_LINES = 20
 
 
 @dataclass
-class Report:
+class LoopReport:
     """What a step did: counts in the order in which they were added, and problems, each with the place it concerns.
 
     ``end`` is the error after which this process can do no more work, if any."""
@@ -100,7 +100,7 @@ class Step(NamedTuple):
     to the next run and is called after each run. In a loop each lane of steps has a thread of its own."""
 
     name: str
-    run: Callable[[Report], None]
+    run: Callable[[LoopReport], None]
     interval_ms: Callable[[], int]
     lane: str = ""
 
@@ -118,7 +118,7 @@ class Loop:
         clock: Clock,
         check: Callable[[], None] = lambda: None,
         say: Callable[[str], None] = logger.info,
-        on_report: Callable[[Report], None] = lambda report: None,
+        on_report: Callable[[LoopReport], None] = lambda report: None,
     ) -> None:
         self._steps = steps
         self._clock = clock
@@ -132,9 +132,9 @@ class Loop:
         if self._lane_ended.is_set():
             raise StopRequested  # the other lanes end as well, so that a supervisor notices and restarts the program
 
-    def once(self) -> list[Report]:
+    def once(self) -> list[LoopReport]:
         """Run every step once, in order; end early if ``check`` raises StopRequested."""
-        reports: list[Report] = []
+        reports: list[LoopReport] = []
         try:
             for step in self._steps:
                 self._check()
@@ -188,9 +188,9 @@ class Loop:
             logger.warning("%s: could not read the interval of this step, using 60 s: %s", step.name, error)
             return 60.0
 
-    def _run(self, step: Step, previous: Sequence[str] | None = None) -> Report:
+    def _run(self, step: Step, previous: Sequence[str] | None = None) -> LoopReport:
         """Run a step, print its report (with ``previous``, the remarks of its last run, only new lines), return it."""
-        report = Report(step.name)
+        report = LoopReport(step.name)
         started = self._clock.monotonic()
         try:
             step.run(report)
@@ -213,7 +213,7 @@ class Loop:
             self._clock.sleep(min(remaining, SLEEP_SECONDS))
 
 
-def problems(reports: Sequence[Report]) -> int:
+def problems(reports: Sequence[LoopReport]) -> int:
     """Return the number of problems of a pass."""
     return sum(len(report.problems) for report in reports)
 

@@ -38,7 +38,7 @@ from sparklog.log.commits.cleanup import clean_up, keeps_as_much
 from sparklog.log.reserve import keep_reserve, with_reserve
 from sparklog.maintenance.gc.expired_ids import expire
 from sparklog.maintenance.gc.sweep import sweep
-from sparklog.maintenance.loop import Report, Step, describe_error
+from sparklog.maintenance.loop import LoopReport, Step, describe_error
 from sparklog.maintenance.mirror import mirror_cluster
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.rollups import keep_rollups
@@ -124,7 +124,7 @@ def steps(context: MaintenanceContext, only: Sequence[str] = ()) -> list[Step]:
     ]
 
 
-def _run_by_topic(context: MaintenanceContext, report: Report, work: Callable[[list[str]], None]) -> None:
+def _run_by_topic(context: MaintenanceContext, report: LoopReport, work: Callable[[list[str]], None]) -> None:
     """Work on all topics together; if that fails, on one after the other."""
     names = context.topics()
     try:
@@ -148,7 +148,7 @@ def _describe_topic_error(topic: str, error: Exception) -> str:
     return message if names_topic else f"{topic}: {message}"
 
 
-def _run_elections(context: MaintenanceContext, report: Report) -> None:
+def _run_elections(context: MaintenanceContext, report: LoopReport) -> None:
     context.coordinator.refresh()
     if context.has_one_location():
         return  # broker 0 at the root is the only one; no other can lead in its place
@@ -170,7 +170,7 @@ def _run_elections(context: MaintenanceContext, report: Report) -> None:
             remarks.append(f"broker {finding.broker}: {finding.health.value}: {finding.why}")
 
 
-def _run_replication(context: MaintenanceContext, report: Report) -> None:
+def _run_replication(context: MaintenanceContext, report: LoopReport) -> None:
     names = context.topics()
     done = replicate(context.coordinator, context.runner("replication"), names)
     report.count(files_copied=done.files, replicas_in_sync_again=len(done.joined), bytes_copied=done.size_bytes)
@@ -178,7 +178,7 @@ def _run_replication(context: MaintenanceContext, report: Report) -> None:
     report.notes += [f"{partition} on broker {broker} is not in sync yet" for partition, broker in done.behind]
 
 
-def _run_rewrites(name: str, context: MaintenanceContext, report: Report) -> None:
+def _run_rewrites(name: str, context: MaintenanceContext, report: LoopReport) -> None:
     def work(names: list[str]) -> None:
         job = {"roll": roll, "compaction": compact}[name]
         counts = job(context.coordinator, context.runner(name), names)
@@ -195,20 +195,20 @@ def _run_rewrites(name: str, context: MaintenanceContext, report: Report) -> Non
     _run_by_topic(context, report, work)
 
 
-def _run_retention(context: MaintenanceContext, report: Report) -> None:
+def _run_retention(context: MaintenanceContext, report: LoopReport) -> None:
     done = with_reserve(context.coordinator.store, lambda: retain(context.coordinator, context.topics(), context.check))
     report.count(segments_out_of_the_log=done.segments, partitions=done.partitions, bytes=done.size_bytes)
     report.notes += done.left_out
 
 
-def _run_publication(context: MaintenanceContext, report: Report) -> None:
+def _run_publication(context: MaintenanceContext, report: LoopReport) -> None:
     done = context.tables.publish_all(context.topics())
     report.count(tables_published=done.tables, files_added=done.added, files_removed=done.removed)
     report.notes += done.waiting
     report.problems += [_describe_topic_error(name, error) for name, error in done.failed]
 
 
-def _run_deletion(context: MaintenanceContext, report: Report) -> None:
+def _run_deletion(context: MaintenanceContext, report: LoopReport) -> None:
     done = with_reserve(context.coordinator.store, lambda: sweep(context.coordinator, context.check, context.tables))
     report.count(files_deleted=done.files, bytes_freed=done.size_bytes)
     if done.listings_held_by_readers:
@@ -223,7 +223,7 @@ def _run_deletion(context: MaintenanceContext, report: Report) -> None:
     report.problems += done.problems
 
 
-def _run_cleanup(context: MaintenanceContext, report: Report) -> None:
+def _run_cleanup(context: MaintenanceContext, report: LoopReport) -> None:
     coordinator = context.coordinator
     try:
         rolled_up = keep_rollups(coordinator)  # first: of commits that are removed
@@ -287,7 +287,7 @@ def _expire_members(context: MaintenanceContext) -> int:
     return removed
 
 
-def _run_expiry(context: MaintenanceContext, report: Report) -> None:
+def _run_expiry(context: MaintenanceContext, report: LoopReport) -> None:
     done = expire(context.coordinator, context.check)
     report.count(
         transactional_ids_expired=done.transactional_ids,
@@ -296,7 +296,7 @@ def _run_expiry(context: MaintenanceContext, report: Report) -> None:
     )
 
 
-def _run_mirror(context: MaintenanceContext, report: Report) -> None:
+def _run_mirror(context: MaintenanceContext, report: LoopReport) -> None:
     done = mirror_cluster(context.coordinator, context.mirror)
     report.count(commits_copied=done.commits, bytes_copied=done.size_bytes)
 
@@ -305,7 +305,7 @@ class StepDefinition(NamedTuple):
     """A step: its work, the cluster setting that holds its interval in a loop, its lane, and whether it has work only
     in a cluster with replicas."""
 
-    work: Callable[[MaintenanceContext, Report], None]
+    work: Callable[[MaintenanceContext, LoopReport], None]
     interval: str
     lane: str = "segments"
     for_replicas: bool = False

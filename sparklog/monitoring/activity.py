@@ -14,7 +14,7 @@ from sparklog.coordinator.group_liveness import abandoned_emptied
 from sparklog.monitoring.commit_rows import read_rows
 from sparklog.monitoring.facts.groups import Groups, groups
 from sparklog.monitoring.facts.topics import topics
-from sparklog.monitoring.system_tables import Selection, SystemTables
+from sparklog.monitoring.system_tables import RowSelection, SystemTables
 from sparklog.protocol.state import State
 
 
@@ -60,8 +60,8 @@ def read_activity(coordinator: Coordinator, tables: SystemTables, window_seconds
     """
     time_ms = coordinator.log.clock.now_ms()
     state = coordinator.refresh()
-    commits = tables.read("commits", Selection(since_ms=time_ms - round(window_seconds * 1000)), state)
-    recent = Selection(first_version=state.version + 1 - len(commits))
+    commits = tables.read("commits", RowSelection(since_ms=time_ms - round(window_seconds * 1000)), state)
+    recent = RowSelection(first_version=state.version + 1 - len(commits))
     appended: dict[str, list[int]] = {}
     for topic, records, size in read_rows(tables.read("appends", recent, state), ("topic", "records", "bytes")):
         counts = appended.setdefault(topic, [0, 0, 0])
@@ -72,7 +72,7 @@ def read_activity(coordinator: Coordinator, tables: SystemTables, window_seconds
     for group, version in read_rows(tables.read("offsets", recent, state), ("group", "version")):
         committed.setdefault(group, set()).add(version)
     seconds: dict[str, float] = {}
-    for group, late in read_rows(tables.read("lag", Selection(), state), ("group", "lag_seconds")):
+    for group, late in read_rows(tables.read("lag", RowSelection(), state), ("group", "lag_seconds")):
         seconds[group] = max(seconds.get(group, 0.0), float("inf") if late is None else late)
     return Activity(
         time_ms,

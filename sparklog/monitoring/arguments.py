@@ -16,7 +16,7 @@ from datetime import datetime, timedelta, timezone
 from sparklog.errors import InvalidConfigurationError
 from sparklog.errors.suggestions import did_you_mean
 from sparklog.monitoring.schemas import TABLES
-from sparklog.monitoring.system_tables import MINUTE_MS, Selection
+from sparklog.monitoring.system_tables import MINUTE_MS, RowSelection
 from sparklog.types import whole
 
 Time = str | int | datetime
@@ -40,7 +40,7 @@ def parse_selection(
     group: str | None = None,
     step: str | int | None = None,
     orphans: bool = False,
-) -> Selection:
+) -> RowSelection:
     """Return what these arguments select of a table. Raises InvalidConfigurationError, which names the argument."""
     schema = TABLES[check_table(table)].schema
     for name, value in (("topic", topic), ("partition", partition), ("group", group)):
@@ -63,7 +63,7 @@ def parse_selection(
     if since_ms is not None and since_ms >= (now_ms if until_ms is None else until_ms):
         raise _invalid("since", since, "it is not before until" if until_ms is not None else "it is not in the past")
     step_ms = MINUTE_MS if step is None else parse_step(step)
-    return Selection(topic, partition, group, since_ms, until_ms, step_ms, orphans=orphans)
+    return RowSelection(topic, partition, group, since_ms, until_ms, step_ms, orphans=orphans)
 
 
 def check_table(name: str) -> str:

@@ -50,7 +50,7 @@ MINUTE_MS = 60_000
 _History = TypeVar("_History")
 
 
-class Selection(NamedTuple):
+class RowSelection(NamedTuple):
     """Which rows of a system table are wanted: of this topic, partition and group, and of commits of these times.
 
     Times are ms since the epoch: ``since_ms`` belongs to them, ``until_ms`` does not. None stands for all. Tables of
@@ -78,7 +78,7 @@ class SystemTables:
         self._commits = CommitHistory(coordinator)
         self._rolled = RolledHistory(coordinator.store)
 
-    def read(self, name: str, selection: Selection, state: State | None = None) -> pa.Table:
+    def read(self, name: str, selection: RowSelection, state: State | None = None) -> pa.Table:
         """Return the rows of a system table, one of ``TABLES``, that a selection wants, in the newest state or in this.
 
         Of commits, it states those that are known (``first_ms``). It reads all that were made since
@@ -119,7 +119,7 @@ class SystemTables:
             commits = self._commits.table("commits", self._coordinator.state, first)
             return CommitTimes(commits).first_ms
 
-    def _rows(self, name: str, state: State, selection: Selection) -> Iterable[tuple[Any, ...]]:
+    def _rows(self, name: str, state: State, selection: RowSelection) -> Iterable[tuple[Any, ...]]:
         if name == "segments":
             return self._segments(state, selection.topic)
         if name == "storage":
@@ -169,12 +169,12 @@ class SystemTables:
             return None
         return orphans
 
-    def _publications(self, state: State, selection: Selection) -> pa.Table:
+    def _publications(self, state: State, selection: RowSelection) -> pa.Table:
         names = sorted(state.topics) if selection.topic is None else [state.topic(selection.topic).name]
         store, since_ms, until_ms = self._coordinator.store, selection.since_ms, selection.until_ms
         return to_table("publications", publications(store, names, since_ms, until_ms))
 
-    def _of_commits(self, name: str, state: State, selection: Selection) -> pa.Table:
+    def _of_commits(self, name: str, state: State, selection: RowSelection) -> pa.Table:
         first = self._first(state, selection)
         where = {"topic": selection.topic, "group": selection.group}
         given = {column: [value] for column, value in where.items() if value is not None}
@@ -182,7 +182,7 @@ class SystemTables:
         table = _select(self._commits.table(name, state, first, wanted), selection)
         return self._in_time(table, state, selection, first)
 
-    def _in_time(self, table: pa.Table, state: State, selection: Selection, first: int) -> pa.Table:
+    def _in_time(self, table: pa.Table, state: State, selection: RowSelection, first: int) -> pa.Table:
         """Return the rows of the commits of the times that a selection wants; none before ``first`` is."""
         if selection.since_ms is None and selection.until_ms is None:
             return table
@@ -192,7 +192,7 @@ class SystemTables:
         start, stop = (plain_scalar(version, pa.int64()) for version in (wanted.start, wanted.stop))
         return table.filter(pc.and_(pc.greater_equal(versions, start), pc.less(versions, stop)))
 
-    def _first(self, state: State, selection: Selection) -> int:
+    def _first(self, state: State, selection: RowSelection) -> int:
         """Return a version before which no commit is of the times of a selection."""
         if selection.since_ms is None:
             return selection.first_version
@@ -215,7 +215,7 @@ class SystemTables:
                 return int(pc.max(older).as_py())
         return newest_version_before(self._coordinator.store, state.version, time_ms)
 
-    def _replicas(self, state: State, selection: Selection) -> pa.Table:
+    def _replicas(self, state: State, selection: RowSelection) -> pa.Table:
         wanted = {"topic": [selection.topic]} if selection.topic is not None else {}
 
         def read(first: int) -> ReplicaHistory:
@@ -230,7 +230,7 @@ class SystemTables:
         table = _select(to_table("replicas", history.rows), selection)
         return self._in_time(table, state, selection, first)
 
-    def _lag(self, state: State, selection: Selection) -> pa.Table:
+    def _lag(self, state: State, selection: RowSelection) -> pa.Table:
         steps = _steps(selection, max(self._coordinator.log.clock.now_ms(), state.timestamp_ms))
         since = selection._replace(since_ms=steps[0])
         times = CommitTimes(self._commits.table("commits", state, self._first(state, since)))
@@ -255,7 +255,7 @@ class SystemTables:
         return _select(to_table("lag", rows), selection)
 
     def _lag_history(
-        self, state: State, first: int, selection: Selection, rolled: RolledRows | None = None
+        self, state: State, first: int, selection: RowSelection, rolled: RolledRows | None = None
     ) -> LagHistory:
         """Return what the commits from ``first`` on, and before them those that were ``rolled`` up, say of the lag."""
         group, topic = selection.group, selection.topic
@@ -275,7 +275,7 @@ class SystemTables:
         first = self._commits.first_known()
         return self._rolled.before(first, self._coordinator.state.version) if first else None
 
-    def _throughput(self, state: State, selection: Selection) -> pa.Table:
+    def _throughput(self, state: State, selection: RowSelection) -> pa.Table:
         """Return what appends add by minute: of commits that are kept, and before them of rollups."""
         since_ms, first_ms = selection.since_ms, self.first_ms("appends")
         is_kept = first_ms is None or (since_ms is not None and since_ms >= first_ms)
@@ -305,7 +305,7 @@ def _warn_of_unknown(what: str, error: SparklogError) -> None:
     logger.warning("%s and %s_files are not known, so they are null: %s", what, what, printable(error))
 
 
-def _topics_of(state: State, offsets: pa.Table, selection: Selection) -> dict[str, Collection[str]]:
+def _topics_of(state: State, offsets: pa.Table, selection: RowSelection) -> dict[str, Collection[str]]:
     """Return the condition on appends that concern the lag of a selection."""
     if selection.topic is not None:
         return {"topic": [selection.topic]}
@@ -316,7 +316,7 @@ def _topics_of(state: State, offsets: pa.Table, selection: Selection) -> dict[st
     return {"topic_id": sorted(current.union(filter(None, pc.unique(offsets.column("topic_id")).to_pylist())))}
 
 
-def _steps(selection: Selection, now_ms: int) -> Sequence[int]:
+def _steps(selection: RowSelection, now_ms: int) -> Sequence[int]:
     """Return the times at which the lag is stated, oldest first: the multiples of the step, and the end of the range.
 
     Raises InvalidRequestError if they are too many.
@@ -347,7 +347,7 @@ def _sum_by_minute(appends: pa.Table) -> pa.Table:
     return sums.cast(schema).sort_by([(name, "ascending") for name in keys])
 
 
-def _select(table: pa.Table, selection: Selection) -> pa.Table:
+def _select(table: pa.Table, selection: RowSelection) -> pa.Table:
     """Return the rows of a selection's topic, partition and group, as far as the table has these columns."""
     wanted = {"topic": selection.topic, "partition": selection.partition, "group": selection.group}
     for name, value in wanted.items():

@@ -128,7 +128,7 @@ class Address(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Subscription:
+class TopicSubscription:
     """Selects partitions; exactly one of the three fields is set."""
 
     assign: tuple[TopicPartition, ...] = ()
@@ -146,7 +146,7 @@ class SourceOptions:
     """The checked options of a read."""
 
     address: Address
-    subscription: Subscription
+    subscription: TopicSubscription
     starting: OffsetLimit = FROM_EARLIEST
     ending: OffsetLimit = TO_LATEST
     latest_if_no_match: bool = False
@@ -501,7 +501,7 @@ def _storage_value(name: str, text: str) -> object:
 # -- source
 
 
-def _subscription(options: Options) -> Subscription:
+def _subscription(options: Options) -> TopicSubscription:
     given = [name for name in SUBSCRIPTIONS if name in options]
     if len(given) != 1:
         number = f"{' and '.join(given)} are" if given else "none is"
@@ -511,14 +511,14 @@ def _subscription(options: Options) -> Subscription:
         )
     value = options.text(given[0])
     if given[0] == "assign":
-        return Subscription(assign=parse_partitions("assign", value))
+        return TopicSubscription(assign=parse_partitions("assign", value))
     if given[0] == "subscribe":
         topics = tuple(dict.fromkeys(topic.strip() for topic in value.split(",") if topic.strip()))
         if not topics:
             raise _invalid("subscribe", value, "expected comma-separated topics")
-        return Subscription(topics=topics)
+        return TopicSubscription(topics=topics)
     _check_pattern(value)
-    return Subscription(pattern=value)
+    return TopicSubscription(pattern=value)
 
 
 def _check_pattern(pattern: str) -> None:

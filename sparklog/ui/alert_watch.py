@@ -21,7 +21,7 @@ from sparklog.errors import SparklogError
 from sparklog.monitoring.alerts.alert_file import AlertFile
 from sparklog.monitoring.alerts.evaluation import Alert, Alerts
 from sparklog.monitoring.alerts.rules import RuleBook
-from sparklog.monitoring.alerts.transitions import FIRING, Change
+from sparklog.monitoring.alerts.transitions import FIRING, AlertChange
 from sparklog.ui.follower import ClusterFollower
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class Board(NamedTuple):
 
     time_ms: int | None = None
     alerts: Sequence[Alert] = ()
-    changes: Sequence[Change] = ()
+    changes: Sequence[AlertChange] = ()
     problems: Sequence[str] = ()
 
     @property

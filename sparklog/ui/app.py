@@ -44,7 +44,7 @@ from sparklog.types import printable
 from sparklog.ui import change_pages, pages, record_pages
 from sparklog.ui.follower import StillReading
 from sparklog.ui.guard import LOGIN_PATH, MAX_FORM_BYTES, Guard, Sessions, cookie_of
-from sparklog.ui.site import Page, Site, Visit
+from sparklog.ui.site import Site, SitePage, Visit
 from sparklog.ui.views import text
 from sparklog.ui.views.query import RANGES, Query, address
 
@@ -70,7 +70,7 @@ class _Number(IntegerConvertor):
 
 register_url_convertor("number", _Number())
 
-PAGES: Mapping[str, Callable[[Visit], Page | Response]] = {
+PAGES: Mapping[str, Callable[[Visit], SitePage | Response]] = {
     "": pages.show_cluster,
     "/topics": pages.show_topics,
     "/topics/{topic}": pages.show_topic,
@@ -158,7 +158,7 @@ class _Web:
         query = _query(request)
         return self._render(request, query, pages.show_overview(self._site, query))
 
-    def page(self, show: Callable[[Visit], Page | Response]) -> Callable[[Request], Any]:
+    def page(self, show: Callable[[Visit], SitePage | Response]) -> Callable[[Request], Any]:
         """Return the endpoint of a page of a cluster."""
 
         async def endpoint(request: Request) -> Response:
@@ -166,14 +166,14 @@ class _Web:
 
         return endpoint
 
-    async def _show_in_thread(self, request: Request, show: Callable[[Visit], Page | Response]) -> Response:
+    async def _show_in_thread(self, request: Request, show: Callable[[Visit], SitePage | Response]) -> Response:
         """Make a page in a thread, of which each cluster has some: one that hangs holds up no other's pages."""
         name, threads = request.path_params["cluster"], None
         if name in self._site.clusters:
             threads = self._threads.setdefault(name, CapacityLimiter(CLUSTER_THREADS))
         return await to_thread.run_sync(self._show, request, show, limiter=threads)
 
-    def _show(self, request: Request, show: Callable[[Visit], Page | Response]) -> Response:
+    def _show(self, request: Request, show: Callable[[Visit], SitePage | Response]) -> Response:
         query = _query(request)
         cluster = self._site.clusters.get(request.path_params["cluster"])
         if cluster is None:
@@ -184,7 +184,7 @@ class _Web:
         try:
             answer = show(visit)
         except StillReading:
-            answer = Page("reading.html", {"title": "Reading commits"}, is_incomplete=True)
+            answer = SitePage("reading.html", {"title": "Reading commits"}, is_incomplete=True)
         except SparklogError as error:
             return self._error(request, query, _status(error), error.message, visit)
         return answer if isinstance(answer, Response) else self._render(request, query, answer, visit)
@@ -201,7 +201,7 @@ class _Web:
     def _csrf(self, request: Request) -> str:
         return self._sessions.csrf(request.scope.get("session_cookie", ""))
 
-    def _render(self, request: Request, query: Query, page: Page, visit: Visit | None = None) -> Response:
+    def _render(self, request: Request, query: Query, page: SitePage, visit: Visit | None = None) -> Response:
         values: dict[str, Any] = {
             "query": query,
             "clusters": list(self._site.clusters),
@@ -226,7 +226,7 @@ class _Web:
     def _error(self, request: Request, query: Query, status: int, message: str, visit: Visit | None) -> Response:
         titles = {400: "Invalid request", 404: "Not found", 503: "The storage does not answer"}
         values = {"title": titles.get(status, "Something failed"), "message": message}
-        return self._render(request, query, Page("error.html", values, status), visit)
+        return self._render(request, query, SitePage("error.html", values, status), visit)
 
     async def http_error(self, request: Request, error: Exception) -> Response:
         """Answer a request that no page is for."""
@@ -242,12 +242,12 @@ class _Web:
 
     async def login(self, request: Request) -> Response:
         """Show the form for the token, or begin a session with it."""
-        query, page = _query(request), Page("login.html", {"title": "Sign in", "failed": False})
+        query, page = _query(request), SitePage("login.html", {"title": "Sign in", "failed": False})
         if request.method == "GET" or not self._sessions.access.token:
             return self._render(request, query, page)
         form = await read_form(request)
         if not self._sessions.is_token(form.get("token", "")):
-            return self._render(request, query, Page(page.template, {**page.values, "failed": True}, 403))
+            return self._render(request, query, SitePage(page.template, {**page.values, "failed": True}, 403))
         session = cookie_of(self._sessions.new_session(), self._sessions.access.secure_cookies)
         return RedirectResponse("/", 303, {"set-cookie": session})
 

@@ -14,15 +14,15 @@ from sparklog.client.admin.client import AdminClient
 from sparklog.coordinator.same_topics import CoordinatorOfTopics
 from sparklog.errors import InvalidRequestError, SparklogError, StorageError
 from sparklog.types import printable
-from sparklog.ui.changes import CHANGES, Change, Plan
-from sparklog.ui.site import Page, Visit
+from sparklog.ui.changes import CHANGES, ChangePlan, PlannedChange
+from sparklog.ui.site import SitePage, Visit
 
 logger = logging.getLogger(__name__)
 
 _CONFIRMED = "confirmed"
 
 
-def show_change(visit: Visit, form: Mapping[str, str] | None) -> Page:
+def show_change(visit: Visit, form: Mapping[str, str] | None) -> SitePage:
     """Return the form of a change, or, if that was sent, its confirmation or its result."""
     change = CHANGES.get(visit.path["change"])
     if change is None:
@@ -44,16 +44,18 @@ def show_change(visit: Visit, form: Mapping[str, str] | None) -> Page:
     with AdminClient(cluster=coordinator) as admin:
         done = change.execute(visit, admin, fields)
     logger.warning("%s of %s: %s", change.title, visit.name, printable(done))
-    return Page("changed.html", {"title": change.title, "done": done, "href": plan.href})
+    return SitePage("changed.html", {"title": change.title, "done": done, "href": plan.href})
 
 
-def _show_form(visit: Visit, change: Change, values: Mapping[str, str], problem: str) -> Page:
+def _show_form(visit: Visit, change: PlannedChange, values: Mapping[str, str], problem: str) -> SitePage:
     known = {field.name: values.get(field.name, "") for field in change.fields}
     subject = known.get("group") or known.get("topic") or visit.name
     shown = {"title": change.title, "change": change, "values": known, "problem": problem, "subject": subject}
-    return Page("change.html", shown, 400 if problem else 200)
+    return SitePage("change.html", shown, 400 if problem else 200)
 
 
-def _show_plan(visit: Visit, change: Change, values: Mapping[str, str], plan: Plan, has_changed: bool) -> Page:
+def _show_plan(
+    visit: Visit, change: PlannedChange, values: Mapping[str, str], plan: ChangePlan, has_changed: bool
+) -> SitePage:
     shown = {"title": change.title, "change": change, "values": values, "plan": plan, "has_changed": has_changed}
-    return Page("confirm.html", shown)
+    return SitePage("confirm.html", shown)

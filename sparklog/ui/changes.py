@@ -50,7 +50,7 @@ class Field(NamedTuple):
     choices: tuple[str, ...] = ()
 
 
-class Plan(NamedTuple):
+class ChangePlan(NamedTuple):
     """What a change will do, in sentences, and where its result shows. ``is_final``: it cannot be undone.
 
     ``estimates`` say more, but may change all the time: they are not what is confirmed. ``topic_ids`` are those of the
@@ -68,13 +68,13 @@ class Plan(NamedTuple):
         return hashlib.sha256("\n".join([*self.effects, *self.topic_ids]).encode("utf-8", "replace")).hexdigest()
 
 
-class Change(NamedTuple):
+class PlannedChange(NamedTuple):
     """A kind of change. ``plan`` checks the form and raises SparklogError; ``execute`` returns what happened."""
 
     title: str
     button: str
     fields: tuple[Field, ...]
-    plan: Callable[[Visit, AdminClient, Form], Plan]
+    plan: Callable[[Visit, AdminClient, Form], ChangePlan]
     execute: Callable[[Visit, AdminClient, Form], str]
 
 
@@ -114,7 +114,7 @@ def _new_topic(form: Form) -> NewTopic:
     )
 
 
-def _plan_topic(visit: Visit, admin: AdminClient, form: Form) -> Plan:
+def _plan_topic(visit: Visit, admin: AdminClient, form: Form) -> ChangePlan:
     topic = _new_topic(form)
     admin.create_topics([topic], validate_only=True)
     effects = [
@@ -122,7 +122,7 @@ def _plan_topic(visit: Visit, admin: AdminClient, form: Form) -> Plan:
         f"{plural(topic.replication_factor, 'replica')} each."
     ]
     effects += [f"Its {shown(name)} is {shown(value, 100)}." for name, value in (topic.topic_configs or {}).items()]
-    return Plan(effects, address(visit.name, "topics", topic.name))
+    return ChangePlan(effects, address(visit.name, "topics", topic.name))
 
 
 def _create_topic(visit: Visit, admin: AdminClient, form: Form) -> str:
@@ -131,7 +131,7 @@ def _create_topic(visit: Visit, admin: AdminClient, form: Form) -> str:
     return f"Topic {shown(topic.name)} was created."
 
 
-def _plan_deletion(visit: Visit, admin: AdminClient, form: Form) -> Plan:
+def _plan_deletion(visit: Visit, admin: AdminClient, form: Form) -> ChangePlan:
     topic = visit.state.topic(form.get("topic", ""))
     if form.get("name", "").strip() != topic.name:
         raise _invalid("name", f"type the name of the topic, {topic.name}, to delete it")
@@ -145,7 +145,7 @@ def _plan_deletion(visit: Visit, admin: AdminClient, form: Form) -> Plan:
     if groups:
         names = ", ".join(shown(group, 60) for group in groups[:10])
         effects.append(f"The offsets of {plural(len(groups), 'group')} in it no longer count: {names}.")
-    return Plan(effects, address(visit.name, "topics"), is_final=True, topic_ids=(topic.topic_id,))
+    return ChangePlan(effects, address(visit.name, "topics"), is_final=True, topic_ids=(topic.topic_id,))
 
 
 def _delete_topic(visit: Visit, admin: AdminClient, form: Form) -> str:
@@ -153,14 +153,14 @@ def _delete_topic(visit: Visit, admin: AdminClient, form: Form) -> str:
     return f"Topic {shown(form['topic'])} was deleted."
 
 
-def _plan_partitions(visit: Visit, admin: AdminClient, form: Form) -> Plan:
+def _plan_partitions(visit: Visit, admin: AdminClient, form: Form) -> ChangePlan:
     topic, total = visit.state.topic(form.get("topic", "")), _whole(form, "partitions")
     admin.create_partitions({topic.name: NewPartitions(total)}, validate_only=True)
     effects = [
         f"Topic {topic.name} gets {plural(total - len(topic.partitions), 'more partition')}: it then has {total:,}.",
         "Keys are sent to other partitions than before from then on. Partitions cannot be removed.",
     ]
-    return Plan(effects, address(visit.name, "topics", topic.name), is_final=True, topic_ids=(topic.topic_id,))
+    return ChangePlan(effects, address(visit.name, "topics", topic.name), is_final=True, topic_ids=(topic.topic_id,))
 
 
 def _add_partitions(visit: Visit, admin: AdminClient, form: Form) -> str:
@@ -182,7 +182,7 @@ def _resource(visit: Visit, form: Form) -> tuple[str, TypedConfigs, ConfigResour
     return f"topic {topic}" if topic else "the cluster", configs, resource
 
 
-def _plan_config(visit: Visit, admin: AdminClient, form: Form) -> Plan:
+def _plan_config(visit: Visit, admin: AdminClient, form: Form) -> ChangePlan:
     where, configs, resource = _resource(visit, form)
     before = configs.explain(form.get("config", "").strip())
     _alter(admin, form, resource, validate_only=True)
@@ -194,9 +194,9 @@ def _plan_config(visit: Visit, admin: AdminClient, form: Form) -> Plan:
     ]
     topic = form.get("topic", "")
     if not topic:
-        return Plan(effects, address(visit.name, "configs"))
+        return ChangePlan(effects, address(visit.name, "configs"))
     topic_ids = (visit.state.topic(topic).topic_id,)
-    return Plan(effects, address(visit.name, "topics", topic, "configs"), topic_ids=topic_ids)
+    return ChangePlan(effects, address(visit.name, "topics", topic, "configs"), topic_ids=topic_ids)
 
 
 def _alter_config(visit: Visit, admin: AdminClient, form: Form) -> str:
@@ -248,7 +248,7 @@ def _check_group(admin: AdminClient, visit: Visit, group: str) -> None:
         )
 
 
-def _plan_reset(visit: Visit, admin: AdminClient, form: Form) -> Plan:
+def _plan_reset(visit: Visit, admin: AdminClient, form: Form) -> ChangePlan:
     group = form.get("group", "")
     _check_group(admin, visit, group)
     planned = admin.plan_group_offsets(group, _specs(visit, form))
@@ -264,7 +264,7 @@ def _plan_reset(visit: Visit, admin: AdminClient, form: Form) -> Plan:
         effects.append(f"{partition}: from {known.offset:,} to {target.offset:,}: {what}.")
     topics = sorted({partition.topic for partition in planned if partition.topic in visit.state.topics})
     topic_ids = tuple(visit.state.topics[name].topic_id for name in topics)
-    return Plan(effects, address(visit.name, "group", name=group), topic_ids=topic_ids)
+    return ChangePlan(effects, address(visit.name, "group", name=group), topic_ids=topic_ids)
 
 
 def _reset_offsets(visit: Visit, admin: AdminClient, form: Form) -> str:
@@ -282,7 +282,7 @@ def _log(visit: Visit, form: Form) -> tuple[TopicPartition, PartitionState]:
     return partition, visit.state.partition(*partition)
 
 
-def _plan_records(visit: Visit, admin: AdminClient, form: Form) -> Plan:
+def _plan_records(visit: Visit, admin: AdminClient, form: Form) -> ChangePlan:
     (partition, log), before = _log(visit, form), _whole(form, "before")
     if not log.log_start_offset <= before <= log.high_watermark:
         raise _invalid(
@@ -293,7 +293,7 @@ def _plan_records(visit: Visit, admin: AdminClient, form: Form) -> Plan:
         "The next retention frees their space. This cannot be undone.",
     ]
     topic_ids = (visit.state.topic(partition.topic).topic_id,)
-    return Plan(effects, address(visit.name, "topics", partition.topic), is_final=True, topic_ids=topic_ids)
+    return ChangePlan(effects, address(visit.name, "topics", partition.topic), is_final=True, topic_ids=topic_ids)
 
 
 def _delete_records(visit: Visit, admin: AdminClient, form: Form) -> str:
@@ -307,7 +307,7 @@ def _value(form: Form) -> bytes | None:
     return None if form.get("null") == "yes" else form.get("value", "").replace("\r\n", "\n").encode()
 
 
-def _plan_record(visit: Visit, admin: AdminClient, form: Form) -> Plan:
+def _plan_record(visit: Visit, admin: AdminClient, form: Form) -> ChangePlan:
     topic = visit.state.topic(form.get("topic", ""))
     partition = form.get("partition", "").strip()
     where = f"partition {_whole(form, 'partition')}" if partition else "the partition that its key chooses"
@@ -324,7 +324,7 @@ def _plan_record(visit: Visit, admin: AdminClient, form: Form) -> Plan:
     if value:
         effects.append(f"SHA-256 of its value: {hashlib.sha256(value).hexdigest()}")
     href = address(visit.name, "topics", topic.name, "records")
-    return Plan(effects, href, is_final=True, topic_ids=(topic.topic_id,))
+    return ChangePlan(effects, href, is_final=True, topic_ids=(topic.topic_id,))
 
 
 def _produce(visit: Visit, admin: AdminClient, form: Form) -> str:
@@ -351,7 +351,7 @@ def _steps(form: Form) -> list[str]:
     return names
 
 
-def _plan_pass(visit: Visit, admin: AdminClient, form: Form) -> Plan:
+def _plan_pass(visit: Visit, admin: AdminClient, form: Form) -> ChangePlan:
     names = _steps(form) or PASS_STEPS
     visit.site.passes.check_idle(visit.name)
     effects = [
@@ -360,7 +360,7 @@ def _plan_pass(visit: Visit, admin: AdminClient, form: Form) -> Plan:
         "`sparklog maintain --once` does.",
     ]
     due = list_due(visit.cluster.coordinator, visit.state, visit.now_ms)
-    return Plan(effects, address(visit.name, "maintenance"), True, tuple(due_sentences(due, names)))
+    return ChangePlan(effects, address(visit.name, "maintenance"), True, tuple(due_sentences(due, names)))
 
 
 def _start_pass(visit: Visit, admin: AdminClient, form: Form) -> str:
@@ -371,8 +371,8 @@ def _start_pass(visit: Visit, admin: AdminClient, form: Form) -> str:
 _TOPIC, _GROUP = Field("topic", "Topic", "hidden"), Field("group", "Group", "hidden")
 _PARTITION = Field("partition", "Partition", hint="all, if empty")
 
-CHANGES: Mapping[str, Change] = {
-    "create-topic": Change(
+CHANGES: Mapping[str, PlannedChange] = {
+    "create-topic": PlannedChange(
         "Create a topic",
         "Create topic",
         (
@@ -384,28 +384,28 @@ CHANGES: Mapping[str, Change] = {
         _plan_topic,
         _create_topic,
     ),
-    "delete-topic": Change(
+    "delete-topic": PlannedChange(
         "Delete the topic",
         "Delete topic",
         (_TOPIC, Field("name", "Type its name to confirm")),
         _plan_deletion,
         _delete_topic,
     ),
-    "add-partitions": Change(
+    "add-partitions": PlannedChange(
         "Add partitions",
         "Add partitions",
         (_TOPIC, Field("partitions", "Partitions afterwards")),
         _plan_partitions,
         _add_partitions,
     ),
-    "change-config": Change(
+    "change-config": PlannedChange(
         "Change a config",
         "Change config",
         (_TOPIC, Field("config", "Config"), Field("value", "Value", hint="empty: its default")),
         _plan_config,
         _alter_config,
     ),
-    "reset-offsets": Change(
+    "reset-offsets": PlannedChange(
         "Reset the offsets of the group",
         "Set offsets",
         (
@@ -418,14 +418,14 @@ CHANGES: Mapping[str, Change] = {
         _plan_reset,
         _reset_offsets,
     ),
-    "delete-records": Change(
+    "delete-records": PlannedChange(
         "Delete records",
         "Delete records",
         (_TOPIC, Field("partition", "Partition"), Field("before", "Before offset")),
         _plan_records,
         _delete_records,
     ),
-    "produce": Change(
+    "produce": PlannedChange(
         "Produce a record",
         "Append record",
         (
@@ -439,7 +439,7 @@ CHANGES: Mapping[str, Change] = {
         _plan_record,
         _produce,
     ),
-    "maintain": Change(
+    "maintain": PlannedChange(
         "Run maintenance once",
         "Start the pass",
         (Field("steps", "Steps", hint="all, if empty"),),

@@ -28,7 +28,7 @@ from sparklog.errors import SparklogError, StorageUnavailableError
 from sparklog.log.commits.cleanup import newest_version_before
 from sparklog.log.past_states import Around, PastStates
 from sparklog.maintenance.fsck.kept_report import KeptReport, read_kept_report
-from sparklog.monitoring.system_tables import OF_STATE, Selection, SystemTables
+from sparklog.monitoring.system_tables import OF_STATE, RowSelection, SystemTables
 from sparklog.protocol.state import State
 from sparklog.ui.shared_searches import SharedSearches
 
@@ -49,7 +49,7 @@ PATIENCE_SECONDS = 0.7
 MAX_READS = 8
 """Reads of tables at the same time."""
 
-_Key = tuple[str, int, Selection, int]
+_Key = tuple[str, int, RowSelection, int]
 _Result = TypeVar("_Result")
 
 
@@ -136,7 +136,7 @@ class ClusterFollower:
         else:
             self.status = Status(self.now_ms)
 
-    def since(self, time_ms: int) -> Selection:
+    def since(self, time_ms: int) -> RowSelection:
         """Return the selection of the commits since a time, and perhaps the one before it.
 
         Versions of earlier times do not change, so that a time is looked up once. Raises StillReading as ``read``,
@@ -152,15 +152,15 @@ class ClusterFollower:
                 self._versions[time_ms] = first
                 while len(self._versions) > TABLES_KEPT:
                     self._versions.popitem(last=False)
-        return Selection(first_version=max(first, 0))
+        return RowSelection(first_version=max(first, 0))
 
-    def read(self, table: str, selection: Selection | None = None, state: State | None = None) -> pa.Table:
+    def read(self, table: str, selection: RowSelection | None = None, state: State | None = None) -> pa.Table:
         """Return a system table in the newest state that was read, or in this one.
 
         Raises StillReading if the commits that it needs take longer than ``PATIENCE_SECONDS`` to read; that goes on,
         so that it succeeds later. Raises StorageError, CorruptMetadataError.
         """
-        selection, state = selection or Selection(), state or self.state()
+        selection, state = selection or RowSelection(), state or self.state()
         key = (table, state.version, selection, self._period(table, selection))
         with self._lock:
             if key in self._kept:
@@ -170,7 +170,7 @@ class ClusterFollower:
             return self._keep(key, self.tables.read(table, selection, state))
         return self._wait(key, lambda: self._keep(key, self.tables.read(table, selection, state)))
 
-    def _period(self, table: str, selection: Selection) -> int:
+    def _period(self, table: str, selection: RowSelection) -> int:
         """Return what tells apart the times at which rows are read again: without a commit, lag that ends now grows,
         and members die."""
         is_of_now = table in ("groups", "members") or (table == "lag" and selection.until_ms is None)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sparklog.coordinator import Coordinator
 from sparklog.errors import InvalidRequestError
-from sparklog.maintenance.loop import Loop, Report, Stop, describe_error, problems
+from sparklog.maintenance.loop import Loop, LoopReport, Stop, describe_error, problems
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.step_names import STEP_NAMES
 from sparklog.monitoring import maintenance_due
@@ -46,7 +46,7 @@ class PassStatus(NamedTuple):
 
     started_ms: int
     steps: Sequence[str]
-    reports: Sequence[Report] = ()
+    reports: Sequence[LoopReport] = ()
     ended_ms: int | None = None
     error: str = ""
 

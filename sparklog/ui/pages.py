@@ -25,11 +25,11 @@ from sparklog.log.commits.commit_files import read_commit
 from sparklog.log.layout import read_certain_boundary
 from sparklog.monitoring.commit_rows import ADDED, CREATED
 from sparklog.monitoring.facts.groups import unread
-from sparklog.monitoring.system_tables import Selection
+from sparklog.monitoring.system_tables import RowSelection
 from sparklog.protocol.commits import GENESIS_DIGEST
 from sparklog.ui.follower import StillReading
 from sparklog.ui.maintenance_pass import list_due
-from sparklog.ui.site import Page, Site, Visit
+from sparklog.ui.site import Site, SitePage, Visit
 from sparklog.ui.views import (
     alerts,
     brokers,
@@ -47,7 +47,7 @@ from sparklog.ui.views.query import Query, TimeRange, address
 from sparklog.ui.views.text import duration, number, size
 
 
-def show_overview(site: Site, query: Query) -> Page:
+def show_overview(site: Site, query: Query) -> SitePage:
     """Return the page of all clusters."""
     cards = []
     for cluster in site.clusters.values():
@@ -65,10 +65,10 @@ def show_overview(site: Site, query: Query) -> Page:
                 [overview.Concern(stale, "", "bad")] * bool(stale) + concerns,
             )
         )
-    return Page("overview.html", {"title": "Clusters", "cards": cards})
+    return SitePage("overview.html", {"title": "Clusters", "cards": cards})
 
 
-def show_cluster(visit: Visit) -> Page:
+def show_cluster(visit: Visit) -> SitePage:
     """Return the page of one cluster: facts, what needs attention, throughput, the largest lags."""
     rows = visit.site.rows(visit.cluster, visit.state)
     span = visit.query.time_range(visit.now_ms)
@@ -85,7 +85,7 @@ def show_cluster(visit: Visit) -> Page:
         "groups": groups.groups_table(largest, visit.name, Query(visit.query.path, {}), visit.now_ms),
         "lagging": len(lagging),
     }
-    return Page("cluster.html", values, is_incomplete=plotted.is_incomplete)
+    return SitePage("cluster.html", values, is_incomplete=plotted.is_incomplete)
 
 
 class _Plotted(NamedTuple):
@@ -127,14 +127,14 @@ def _until(span: TimeRange) -> int | None:
     return span.until_ms if span.until else None
 
 
-def show_topics(visit: Visit) -> Page:
+def show_topics(visit: Visit) -> SitePage:
     """Return the list of topics."""
     rows = visit.site.rows(visit.cluster, visit.state)
     table = topics.topics_table(rows, visit.name, visit.query, visit.now_ms)
-    return Page("list.html", {"title": "Topics", "table": table, "search": "Search topics", "create": "topic"})
+    return SitePage("list.html", {"title": "Topics", "table": table, "search": "Search topics", "create": "topic"})
 
 
-def show_topic(visit: Visit) -> Page:
+def show_topic(visit: Visit) -> SitePage:
     """Return a topic: its partitions and its throughput."""
     topic = visit.state.topic(visit.path["topic"])
     span = visit.query.time_range(visit.now_ms)
@@ -151,7 +151,7 @@ def show_topic(visit: Visit) -> Page:
         "span": span,
         "groups": groups.groups_table(readers, visit.name, Query(visit.query.path, {}), visit.now_ms),
     }
-    return Page("topic.html", values, is_incomplete=plotted.is_incomplete)
+    return SitePage("topic.html", values, is_incomplete=plotted.is_incomplete)
 
 
 def _topic_values(visit: Visit, tab: str) -> dict[str, Any]:
@@ -159,31 +159,31 @@ def _topic_values(visit: Visit, tab: str) -> dict[str, Any]:
     return {"title": topic.name, "topic": topic, "tab": tab}
 
 
-def show_topic_configs(visit: Visit) -> Page:
+def show_topic_configs(visit: Visit) -> SitePage:
     """Return the configs of a topic."""
     topic = visit.state.topic(visit.path["topic"])
     configs = TopicConfig.resolve(topic.configs, visit.state.configs)
     table = topics.configs_table(configs, visit.query)
-    return Page("topic_configs.html", {**_topic_values(visit, "configs"), "table": table})
+    return SitePage("topic_configs.html", {**_topic_values(visit, "configs"), "table": table})
 
 
-def show_topic_segments(visit: Visit) -> Page:
+def show_topic_segments(visit: Visit) -> SitePage:
     """Return the live segments of a topic, drawn and as a table."""
     topic = visit.state.topic(visit.path["topic"])
-    rows = visit.rows("segments", Selection(topic=topic.name))
+    rows = visit.rows("segments", RowSelection(topic=topic.name))
     values = {
         **_topic_values(visit, "segments"),
         "drawing": topics.draw_segments(rows, topic, visit.name),
         "table": topics.segments_table(rows, visit.name, visit.query),
     }
-    return Page("topic_segments.html", values)
+    return SitePage("topic_segments.html", values)
 
 
-def show_topic_history(visit: Visit) -> Page:
+def show_topic_history(visit: Visit) -> SitePage:
     """Return the schemas of a topic, and what is known of its Delta table."""
     topic = visit.state.topic(visit.path["topic"])
     configs = TopicConfig.resolve(topic.configs, visit.state.configs)
-    rows = visit.rows("segments", Selection(topic=topic.name))
+    rows = visit.rows("segments", RowSelection(topic=topic.name))
     history = [row for row in rows if row["history"]]
     values = {
         **_topic_values(visit, "history"),
@@ -195,13 +195,13 @@ def show_topic_history(visit: Visit) -> Page:
         "unfit": sum(row["unfit"] for row in history),
         "rest": sum(row["records"] for row in rows) - sum(row["records"] for row in history),
     }
-    return Page("topic_history.html", values)
+    return SitePage("topic_history.html", values)
 
 
-def show_groups(visit: Visit) -> Page:
+def show_groups(visit: Visit) -> SitePage:
     """Return the list of consumer groups."""
     table = groups.groups_table(visit.rows("groups"), visit.name, visit.query, visit.now_ms)
-    return Page("list.html", {"title": "Consumer groups", "table": table, "search": "Search groups"})
+    return SitePage("list.html", {"title": "Consumer groups", "table": table, "search": "Search groups"})
 
 
 def find_group(visit: Visit) -> Response:
@@ -210,16 +210,16 @@ def find_group(visit: Visit) -> Response:
     return RedirectResponse(address(visit.name, "group", name=name) if name else address(visit.name, "groups"), 301)
 
 
-def show_group(visit: Visit) -> Page:
+def show_group(visit: Visit) -> SitePage:
     """Return a group: its members, its lag now and over time, and what is stuck."""
     name = visit.query.text("name")
     group = visit.state.groups.get(name)
     if group is None:
         raise GroupIdNotFoundError(f"group {name!r} does not exist at version {visit.state.version}", group=name)
     span = visit.query.time_range(visit.now_ms)
-    members = [row for row in visit.rows("members", Selection(group=name)) if row["group"] == name]
+    members = [row for row in visit.rows("members", RowSelection(group=name)) if row["group"] == name]
     held = groups.holders(members)
-    lag = visit.rows("lag", Selection(group=name))
+    lag = visit.rows("lag", RowSelection(group=name))
     held_by = {(row["topic"], row["partition"]): held.get(f"{row['topic']}-{row['partition']}", "") for row in lag}
     moves = visit.commits("offsets", span, group=name).to_pylist()
     rows = groups.progress(lag, moves, held_by, visit.now_ms)
@@ -234,12 +234,12 @@ def show_group(visit: Visit) -> Page:
         "table": groups.progress_table(rows, visit.name, visit.query),
         "members": groups.members_table(members, visit.query),
     }
-    return Page("group.html", values)
+    return SitePage("group.html", values)
 
 
 def _lag(visit: Visit, span: TimeRange, group: str) -> list[plots.Plot]:
     """Return the plots of a group's lag in records, and in seconds that its slowest partition is behind."""
-    selection = Selection(group=group, since_ms=span.since_ms, until_ms=_until(span), step_ms=span.step_ms)
+    selection = RowSelection(group=group, since_ms=span.since_ms, until_ms=_until(span), step_ms=span.step_ms)
     rows = visit.cluster.read("lag", selection, visit.state)
     table = pa.table(
         {
@@ -262,20 +262,20 @@ def _lag(visit: Visit, span: TimeRange, group: str) -> list[plots.Plot]:
     ]
 
 
-def show_brokers(visit: Visit) -> Page:
+def show_brokers(visit: Visit) -> SitePage:
     """Return brokers, partitions that are not healthy, and changes of replicas but those by creations of partitions."""
     span = visit.query.time_range(visit.now_ms, "6h")
-    rows = visit.cluster.read("replicas", Selection(since_ms=span.since_ms, until_ms=_until(span)), visit.state)
+    rows = visit.cluster.read("replicas", RowSelection(since_ms=span.since_ms, until_ms=_until(span)), visit.state)
     changes = rows.filter(pc.invert(pc.is_in(rows.column("cause"), pa.array([CREATED, ADDED])))).to_pylist()
     tables = [
         brokers.brokers_table(visit.rows("brokers"), visit.cluster.root, visit.query),
         brokers.unhealthy_table(visit.state, visit.name, visit.query),
         brokers.changes_table(changes, visit.name, visit.query),
     ]
-    return Page("tables.html", {"title": "Brokers and replicas", "tables": tables, "span": span})
+    return SitePage("tables.html", {"title": "Brokers and replicas", "tables": tables, "span": span})
 
 
-def show_producers(visit: Visit) -> Page:
+def show_producers(visit: Visit) -> SitePage:
     """Return transactional producers and committed transactions."""
     span = visit.query.time_range(visit.now_ms, "24h")
     transactions = visit.commits("transactions", span).to_pylist()
@@ -284,10 +284,10 @@ def show_producers(visit: Visit) -> Page:
         producers.transactions_table(transactions, visit.name, visit.query),
     ]
     values = {"title": "Transactions and producers", "tables": tables, "span": span, "search": "Transactional id"}
-    return Page("tables.html", values)
+    return SitePage("tables.html", values)
 
 
-def show_maintenance(visit: Visit) -> Page:
+def show_maintenance(visit: Visit) -> SitePage:
     """Return the last check, what maintenance did, what waits, and what storage each topic takes."""
     span = visit.query.time_range(visit.now_ms, "24h")
     changes = visit.commits("maintenance", span).to_pylist()
@@ -310,7 +310,7 @@ def show_maintenance(visit: Visit) -> Page:
     if status is not None:
         values["run"] = maintenance.show_pass(status, visit.query, visit.now_ms)
     is_running = status is not None and status.ended_ms is None
-    return Page("maintenance.html", values, is_incomplete=is_running)
+    return SitePage("maintenance.html", values, is_incomplete=is_running)
 
 
 def _due(visit: Visit) -> list[str] | None:
@@ -322,11 +322,11 @@ def _due(visit: Visit) -> list[str] | None:
         return None
 
 
-def show_alerts(visit: Visit) -> Page:
+def show_alerts(visit: Visit) -> SitePage:
     """Return the alerts of the last evaluation, what changed, and the rules."""
     watch = visit.site.alerts
     if watch is None:
-        return Page("alerts.html", {"title": "Alerts", "board": None})
+        return SitePage("alerts.html", {"title": "Alerts", "board": None})
     board = watch.board(visit.name)
     rules = {rule.name: rule for rule in watch.book.rules}
     values = {
@@ -338,21 +338,21 @@ def show_alerts(visit: Visit) -> Page:
         "changes": alerts.changes_table(board.changes, rules, visit.name, visit.query),
         "rules": alerts.rules_table(watch.book.rules, visit.query),
     }
-    return Page("alerts.html", values, is_incomplete=board.time_ms is None and not board.problems)
+    return SitePage("alerts.html", values, is_incomplete=board.time_ms is None and not board.problems)
 
 
-def show_configs(visit: Visit) -> Page:
+def show_configs(visit: Visit) -> SitePage:
     """Return the configs of the cluster."""
     table = topics.configs_table(ClusterConfig(visit.state.configs), visit.query)
-    return Page("configs.html", {"title": "Cluster configs", "table": table})
+    return SitePage("configs.html", {"title": "Cluster configs", "table": table})
 
 
-def show_commits(visit: Visit) -> Page:
+def show_commits(visit: Visit) -> SitePage:
     """Return the commits before the version ``before``, or the newest."""
     last = visit.query.number("before", visit.state.version + 1, 0, 2**62) - 1
     last = min(last, visit.state.version)
     first = max(last - commits.WINDOW + 1, 0)
-    table = visit.cluster.read("commits", Selection(first_version=first), visit.state)
+    table = visit.cluster.read("commits", RowSelection(first_version=first), visit.state)
     rows = table.filter(pc.less_equal(table.column("version"), last)).to_pylist()
     oldest = rows[0]["version"] if rows else 0
     values = {
@@ -363,10 +363,10 @@ def show_commits(visit: Visit) -> Page:
         "older": visit.query.link(before=oldest, page=None) if rows and oldest == first and first > 0 else "",
         "newest": visit.query.link(before=None, page=None) if last < visit.state.version else "",
     }
-    return Page("commits.html", values)
+    return SitePage("commits.html", values)
 
 
-def show_commit(visit: Visit) -> Page:
+def show_commit(visit: Visit) -> SitePage:
     """Return one commit: its digest checked, and what it changed, before and after."""
     version = int(visit.path["version"])
     if not 0 <= version <= visit.state.version:
@@ -380,9 +380,9 @@ def show_commit(visit: Visit) -> Page:
     except ObjectNotFoundError as error:
         if version <= read_certain_boundary(store):
             raise InvalidRequestError(f"commit {version} was removed behind a checkpoint") from None
-        return Page("commit_damaged.html", {**values, "problem": f"{error}; `sparklog fsck` says what can be done"})
+        return SitePage("commit_damaged.html", {**values, "problem": f"{error}; `sparklog fsck` says what can be done"})
     except CorruptMetadataError as error:
-        return Page("commit_damaged.html", {**values, "problem": error.message})
+        return SitePage("commit_damaged.html", {**values, "problem": error.message})
     digests = commits.Neighbours(
         _digest(visit, version - 1) if version else GENESIS_DIGEST,
         _digest(visit, version + 1, previous=True) if version < visit.state.version else visit.state.digest,
@@ -396,7 +396,7 @@ def show_commit(visit: Visit) -> Page:
         pass
     except (InvalidRequestError, CorruptMetadataError) as error:
         problem = error.message
-    return Page("commit.html", {**values, "table": table, "problem": problem}, is_incomplete=not (table or problem))
+    return SitePage("commit.html", {**values, "table": table, "problem": problem}, is_incomplete=not (table or problem))
 
 
 def _digest(visit: Visit, version: int, previous: bool = False) -> str | None:

@@ -16,9 +16,9 @@ from sparklog.errors import InvalidConfigurationError, OffsetOutOfRangeError
 from sparklog.monitoring.arguments import parse_time
 from sparklog.protocol.schema_versions import find_record_schema
 from sparklog.ui.follower import StillReading
-from sparklog.ui.record_search import Found, Search, find_starts, read_record, search
+from sparklog.ui.record_search import FoundRecords, Search, find_starts, read_record, search
 from sparklog.ui.shared_searches import TooEarly
-from sparklog.ui.site import Page, Site, Visit
+from sparklog.ui.site import Site, SitePage, Visit
 from sparklog.ui.views.avro import AvroPart
 from sparklog.ui.views.downloads import to_csv, to_json_lines, to_parquet
 from sparklog.ui.views.query import Query, address
@@ -108,7 +108,7 @@ def _starts(visit: Visit, topic: str, numbers: list[int], origin: str, at: str) 
     return {number: min(max(offset, state.log_start_offset), state.high_watermark) for number, state in states.items()}
 
 
-def show_records(visit: Visit) -> Page:
+def show_records(visit: Visit) -> SitePage:
     """Return the record browser with the records that its form asks for. Raises StillReading."""
     topic = visit.state.topic(visit.path["topic"])
     browse = parse_browse(visit)
@@ -143,10 +143,10 @@ def show_records(visit: Visit) -> Page:
         "is_live": is_live,
         "renew_seconds": RENEW_SECONDS,
     }
-    return Page("records.html", values)
+    return SitePage("records.html", values)
 
 
-def _in_order(found: Found, browse: Browse) -> list[FoundRecord]:
+def _in_order(found: FoundRecords, browse: Browse) -> list[FoundRecord]:
     """Return the records newest first from the end, else oldest first; of several partitions by time."""
     records = found.records
     if browse.partition is None and len(browse.search.starts) > 1:
@@ -160,7 +160,7 @@ def _one_partition(browse: Browse) -> int | None:
     return next(iter(browse.search.starts)) if len(browse.search.starts) == 1 else None
 
 
-def _newer(visit: Visit, browse: Browse, found: Found, records: list[FoundRecord]) -> str:
+def _newer(visit: Visit, browse: Browse, found: FoundRecords, records: list[FoundRecord]) -> str:
     partition = _one_partition(browse)
     if partition is None or browse.search.backwards:
         return ""
@@ -170,7 +170,7 @@ def _newer(visit: Visit, browse: Browse, found: Found, records: list[FoundRecord
     return _moved(visit, {"from": "offset", "at": position, "partition": partition})
 
 
-def _older(visit: Visit, browse: Browse, found: Found, records: list[FoundRecord]) -> str:
+def _older(visit: Visit, browse: Browse, found: FoundRecords, records: list[FoundRecord]) -> str:
     partition = _one_partition(browse)
     if partition is None:
         return ""
@@ -186,7 +186,7 @@ def _moved(visit: Visit, changes: Mapping[str, object]) -> str:
     return visit.query.link(**changes)
 
 
-def show_one_record(visit: Visit) -> Page:
+def show_one_record(visit: Visit) -> SitePage:
     """Return the page of one record."""
     topic = visit.state.topic(visit.path["topic"])
     partition, offset = int(visit.path["partition"]), int(visit.path["offset"])
@@ -210,7 +210,7 @@ def show_one_record(visit: Visit) -> Page:
         if record and record.value
         else "",
     }
-    return Page("record.html", values)
+    return SitePage("record.html", values)
 
 
 def _record_address(visit: Visit, partition: int, offset: int) -> str:

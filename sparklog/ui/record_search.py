@@ -56,7 +56,7 @@ class Search(NamedTuple):
     kept_bytes: int = KEPT_BYTES
 
 
-class Found(NamedTuple):
+class FoundRecords(NamedTuple):
     """The records that a search found, and how far it came: where the next one begins, by partition.
 
     ``stopped`` says which bound ended it before the end of the log, empty if none did. ``unreadable`` has the errors of
@@ -104,7 +104,7 @@ class _Late(Exception):
         self.offset = offset
 
 
-def search(coordinator: Coordinator, state: State, wanted: Search, admits: RecordFilter) -> Found:
+def search(coordinator: Coordinator, state: State, wanted: Search, admits: RecordFilter) -> FoundRecords:
     """Return the records of a topic that pass a filter, at most ``wanted.limit`` of each partition, and of a damaged
     partition those before the damage.
 
@@ -131,7 +131,7 @@ def search(coordinator: Coordinator, state: State, wanted: Search, admits: Recor
                         break
             except _DAMAGE as error:
                 unreadable.append(error)
-    return Found(records, following, budget.read, budget.size, budget.spent, unreadable)
+    return FoundRecords(records, following, budget.read, budget.size, budget.spent, unreadable)
 
 
 _Step = tuple[FoundRecord | None, int]

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from sparklog.coordinator import Coordinator
 from sparklog.protocol.state import State, TopicState
-from sparklog.ui.record_search import Found, Search, search
+from sparklog.ui.record_search import FoundRecords, Search, search
 from sparklog.ui.views.record_filter import RecordFilter
 
 LIVE_SECONDS = 1.0
@@ -38,7 +38,7 @@ class _Kept(NamedTuple):
     """What a search found in a topic as it was then, and about how many bytes that takes."""
 
     topic: TopicState
-    found: Found
+    found: FoundRecords
     size: int
 
 
@@ -49,12 +49,12 @@ class SharedSearches:
         self._coordinator = coordinator
         self._clock = coordinator.log.clock
         self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
-        self._running: dict[Hashable, tuple[TopicState, Future[Found]]] = {}
+        self._running: dict[Hashable, tuple[TopicState, Future[FoundRecords]]] = {}
         self._lock = threading.Lock()
         self._is_live_running = False
         self._next_live = self._clock.monotonic()
 
-    def find(self, state: State, wanted: Search, admits: RecordFilter, is_live: bool = False) -> Found:
+    def find(self, state: State, wanted: Search, admits: RecordFilter, is_live: bool = False) -> FoundRecords:
         """Return what a search finds in this state; of a live page, perhaps in an earlier one.
 
         Raises TooEarly if a live page has to wait, and as ``search``.
@@ -67,13 +67,13 @@ class SharedSearches:
                 return kept.found
             running = self._running.get(question)
             if running is not None and running[0] is topic:
-                shared: Future[Found] | None = running[1]
+                shared: Future[FoundRecords] | None = running[1]
             elif is_live and not self._may_begin():
                 if kept is None:
                     raise TooEarly
                 return kept.found
             else:
-                shared, own = None, Future[Found]()
+                shared, own = None, Future[FoundRecords]()
                 self._running[question] = (topic, own)
                 self._is_live_running |= is_live
         return self._run(question, state, wanted, admits, is_live, own) if shared is None else shared.result()
@@ -88,8 +88,8 @@ class SharedSearches:
         wanted: Search,
         admits: RecordFilter,
         is_live: bool,
-        own: Future[Found],
-    ) -> Found:
+        own: Future[FoundRecords],
+    ) -> FoundRecords:
         try:
             found = search(self._coordinator, state, wanted, admits)
             own.set_result(found)
@@ -120,6 +120,6 @@ def _question(wanted: Search, admits: RecordFilter, is_live: bool) -> Hashable:
     return wanted.topic, wanted.backwards, wanted.limit, wanted.kept_bytes, starts, admits, is_live
 
 
-def _size(found: Found) -> int:
+def _size(found: FoundRecords) -> int:
     headers = sum(len(name) + len(value or b"") for record in found.records for name, value in record.headers)
     return headers + sum(len(record.key or b"") + len(record.value or b"") + 400 for record in found.records)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.monitoring.system_tables import Selection
+from sparklog.monitoring.system_tables import RowSelection
 from sparklog.protocol.state import State
 from sparklog.ui.follower import ClusterFollower
 from sparklog.ui.maintenance_pass import Passes
@@ -30,7 +30,7 @@ MAX_DOWNLOADS = 4
 """Downloads at the same time: the records of each are in memory until its client has taken them all."""
 
 
-class Page(NamedTuple):
+class SitePage(NamedTuple):
     """A template with its values, and the status of the response. An incomplete one is soon asked for again."""
 
     template: str
@@ -91,12 +91,12 @@ class Visit(NamedTuple):
 
         ``throughput`` also has what rollups know of commits that were removed.
         """
-        selection = Selection(since_ms=span.since_ms) if table == "throughput" else self.cluster.since(span.since_ms)
+        selection = RowSelection(since_ms=span.since_ms) if table == "throughput" else self.cluster.since(span.since_ms)
         rows = self.cluster.read(table, selection._replace(topic=topic, group=group), self.state)
         times = rows.column("minute" if table == "throughput" else "timestamp").cast(pa.int64())
         return rows.filter(pc.and_(pc.greater_equal(times, span.since_ms), pc.less(times, span.until_ms)))
 
-    def rows(self, table: str, selection: Selection | None = None) -> list[dict[str, Any]]:
+    def rows(self, table: str, selection: RowSelection | None = None) -> list[dict[str, Any]]:
         """Return the rows of a system table in this state."""
         rows: list[dict[str, Any]] = self.cluster.read(table, selection, self.state).to_pylist()
         return rows

@@ -11,7 +11,7 @@ import pytest
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import SparklogError
 from sparklog.log.broker_files import encode_identity
-from sparklog.log.commits.commit_attempt import Outcome
+from sparklog.log.commits.commit_attempt import CommitOutcome
 from sparklog.log.layout import segment_key
 from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.maintenance.fsck.check import check_cluster
@@ -48,11 +48,11 @@ class World:
         self.mirror = MemoryStore(f"{name}-mirror")
         coordinator = create_cluster(self.stores[0])
         self.stores[1].put("broker.json", encode_identity(coordinator.state.cluster_id, 1))
-        assert coordinator.log.attempt([RegisterBroker(broker=1, url=f"memory://{self.names[1]}")]) is Outcome.WON
+        assert coordinator.log.attempt([RegisterBroker(broker=1, url=f"memory://{self.names[1]}")]) is CommitOutcome.WON
         coordinator.create_topic("orders", 2, 2)
         self.paths = [self._append(coordinator) for _ in range(3)]
         coordinator.log.write_checkpoint()
-        assert coordinator.log.attempt([ForgetRemovedFiles(listings=[])]) is Outcome.WON
+        assert coordinator.log.attempt([ForgetRemovedFiles(listings=[])]) is CommitOutcome.WON
         self.sound, self.sound_state = self.contents(), open_cluster(self.stores[0]).state
         for key, data in self.sound[0].items():
             if key.startswith("meta/"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sparklog.coordinator.group_member import Change, GroupMember
+from sparklog.coordinator.group_member import GroupMember, MemberChange
 from sparklog.errors import CommitFailedError, SparklogError, UnknownMemberIdError
 from sparklog.protocol.state import GroupState
 from sparklog.testing.history import ASSIGN, READ, REVOKE, Pending, Position
@@ -59,7 +59,7 @@ class GroupMemberLife(Life):
             offsets = {}  # its transactions commit its offsets
         self.recorded(self.commit_operation(offsets), lambda: self.member.acknowledge(offsets))  # type: ignore[arg-type]
 
-    def begin(self, change: Change, since: float) -> None:
+    def begin(self, change: MemberChange, since: float) -> None:
         group = self.coordinator.state.groups.get(GROUP, GroupState())
         committed = {TopicPartition(o.topic, o.partition): o.offset for o in group.offsets.values()}
         owned = sorted(self.member.owned)

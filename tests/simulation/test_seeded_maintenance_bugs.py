@@ -32,7 +32,7 @@ from sparklog.protocol.decide import segments as decide_segments
 from sparklog.protocol.decide.append import _Cursor
 from sparklog.protocol.file_names import file_name, segment_folder
 from sparklog.protocol.plan import compaction, retention
-from sparklog.protocol.plan.compaction import CleaningRules, Pass
+from sparklog.protocol.plan.compaction import CleaningRules, CompactionPass
 from sparklog.protocol.segments import Segment, SegmentEvent
 from sparklog.protocol.state import PartitionState, State, TopicState
 from sparklog.store.base import Store
@@ -236,7 +236,7 @@ def _survivors(first: dict[int, int], sources: Sequence[Any], numbers: Sequence[
 
 
 def tombstones_are_deleted_immediately(patch: Patch) -> None:
-    patch.setattr(Pass, "drops_tombstones", lambda self, segment: True)
+    patch.setattr(CompactionPass, "drops_tombstones", lambda self, segment: True)
 
 
 def the_compaction_lag_is_ignored(patch: Patch) -> None:

@@ -35,7 +35,7 @@ _DIFFERENT = (*combinations(_OF_HEADERS, 2), *(("null.marker", separator) for se
 """Pairs of properties that may not be equal."""
 
 
-class Line(NamedTuple):
+class InputLine(NamedTuple):
     key: bytes | None = None
     value: bytes | None = None
     headers: Sequence[tuple[str, bytes | None]] = ()
@@ -61,11 +61,11 @@ class LineReader:
         self._header_key_separator = argument_bytes(settings["headers.key.separator"])
         self._null = argument_bytes(settings["null.marker"]) if "null.marker" in properties else None
 
-    def record(self, line: bytes, number: int) -> Line:
+    def record(self, line: bytes, number: int) -> InputLine:
         """Parse a line without its line end. Raises InvalidRecordError, which names the line."""
         headers, rest = self._split(self._parse_headers, line, line, self._delimiter, "headers delimiter", number)
         key, value = self._split(self._parse_key, rest, line, self._key_separator, "key separator", number)
-        return Line(
+        return InputLine(
             key=self._unless_null(key),
             value=self._unless_null(value),
             headers=self._headers(headers, number) if self._unless_null(headers) is not None else (),

@@ -149,9 +149,9 @@ def overrides_assign(item: object) -> bool:
     return getattr(kind.assign, "__func__", kind.assign) is not _BuiltIn.assign.__func__  # type: ignore[attr-defined]
 
 
-def _to_subscription(member: Any) -> assignors.Subscription:
+def _to_subscription(member: Any) -> assignors.MemberSubscription:
     metadata = member.metadata
-    return assignors.Subscription(
+    return assignors.MemberSubscription(
         tuple(metadata.topics),
         tuple(TopicPartition(topic, n) for topic, numbers in metadata.owned_partitions or () for n in numbers),
         metadata.generation_id,

@@ -22,7 +22,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, TypeVar
 
 from sparklog.client.consumer.config import DEFAULT_CONFIG, consumer_config
-from sparklog.client.consumer.fetcher import Chunk, ReadAhead
+from sparklog.client.consumer.fetcher import FetchedChunk, ReadAhead
 from sparklog.client.consumer.group_session import CommitFuture, GroupSession
 from sparklog.client.consumer.metrics import ConsumerMetrics
 from sparklog.client.consumer.offset_calls import PositionCalls
@@ -134,7 +134,7 @@ class Consumer(Shown, PositionCalls):
             )
         self._closing = False
         self._assigned_at: State | None = None
-        self._undelivered: list[Chunk] = []
+        self._undelivered: list[FetchedChunk] = []
         self._delivery: list[_Before] | None = None
         self._is_delivering = False
         """Whether a call is taking records, in whose middle this one may be called: by a handler or a deserializer."""
@@ -291,7 +291,7 @@ class Consumer(Shown, PositionCalls):
         self, seconds: float, limit: int, update_offsets: bool
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         records: dict[TopicPartition, list[ConsumerRecord]] = {}
-        ends: list[tuple[Chunk, int]] = []
+        ends: list[tuple[FetchedChunk, int]] = []
         chunks = self._poll(seconds, limit, self._config.fetch_max_wait)
         for number, chunk in enumerate(chunks):
             if not chunk.batches.batch.num_rows:
@@ -355,7 +355,7 @@ class Consumer(Shown, PositionCalls):
         with self._thread_guard.enter():
             return not (self._undelivered or self._positions.stale) and self._read_ahead.has_caught_up()
 
-    def _note_positions(self, chunks: Iterable[Chunk]) -> None:
+    def _note_positions(self, chunks: Iterable[FetchedChunk]) -> None:
         """Note where these partitions are before their records are returned, for ``_undo_interrupted``."""
         positions = (self._subscription.positions.get(chunk.stream.topic_partition) for chunk in chunks)
         delivery = [_Before(at, at.position, at.epoch, at.topic_id, at.timeline) for at in positions if at is not None]
@@ -379,7 +379,7 @@ class Consumer(Shown, PositionCalls):
         self._positions.stale = True
         self._delivery = None
 
-    def _poll(self, timeout: float, limit: int | None, gather: float = 0.0) -> list[Chunk]:
+    def _poll(self, timeout: float, limit: int | None, gather: float = 0.0) -> list[FetchedChunk]:
         """Return chunks as soon as there are any, after waiting up to ``gather`` seconds more for further ones."""
         deadline = self._clock.monotonic() + timeout
         work_deadline = deadline + max(MIN_POLL_SECONDS - timeout, 0)
@@ -477,7 +477,7 @@ class Consumer(Shown, PositionCalls):
         kafka-python."""
         return self._group is not None and self._subscription.automatic and self._group.is_rebalancing
 
-    def _take(self, limit: int | None, seconds: float) -> list[Chunk]:
+    def _take(self, limit: int | None, seconds: float) -> list[FetchedChunk]:
         if seconds and limit is not None:
             self._read_ahead.gather(limit, seconds, self._config.max_check_age)
         self._delivery = []  # until the caller has the records
@@ -487,7 +487,9 @@ class Consumer(Shown, PositionCalls):
             self._positions.reset_out_of_range(error)
             return []
 
-    def _deserialize_first(self, chunks: Sequence[Chunk], before: Sequence[Chunk] = ()) -> list[ConsumerRecord]:
+    def _deserialize_first(
+        self, chunks: Sequence[FetchedChunk], before: Sequence[FetchedChunk] = ()
+    ) -> list[ConsumerRecord]:
         """Return the records of the first chunk, up to one whose deserializer fails; the rest is given back then.
 
         The error is raised if no other record comes ``before`` the failed one. If the program is interrupted in a
@@ -510,13 +512,13 @@ class Consumer(Shown, PositionCalls):
             raise failure.error
         return records
 
-    def _give_back(self, chunks: Sequence[Chunk], offset: int) -> None:
+    def _give_back(self, chunks: Sequence[FetchedChunk], offset: int) -> None:
         """Return these chunks to the fetch buffer, the first one from ``offset`` on."""
         for later in reversed(chunks[1:]):
             self._read_ahead.give_back(later, later.batches.base_offset)
         self._read_ahead.give_back(chunks[0], offset)
 
-    def _advance(self, chunk: Chunk, end: int, update_offsets: bool) -> None:
+    def _advance(self, chunk: FetchedChunk, end: int, update_offsets: bool) -> None:
         position = self._subscription.positions.get(chunk.stream.topic_partition)
         if position is None:
             return
@@ -529,7 +531,7 @@ class Consumer(Shown, PositionCalls):
             self._measure(chunk, chunk.batches.rows_before(end))
             position.epoch = chunk.batches.leader_epoch
 
-    def _measure(self, chunk: Chunk, records: int) -> None:
+    def _measure(self, chunk: FetchedChunk, records: int) -> None:
         """Record metrics of the first ``records`` records of a chunk, which are returned to the caller."""
         end = self._reader.end_offset(*chunk.stream.topic_partition)
         self._metrics.record_consumed(chunk.batches, chunk.size, records, end or 0)

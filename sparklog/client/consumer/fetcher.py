@@ -66,7 +66,7 @@ _RETRY_SECONDS = 0.1
 """Pause after a storage error before the read is retried."""
 
 
-class Chunk(NamedTuple):
+class FetchedChunk(NamedTuple):
     """Records in the buffer or taken from it, the stream to give them back to, and their size in bytes.
 
     A chunk without records means that there are none up to ``batches.end_offset``: compaction removed the last ones.
@@ -76,7 +76,7 @@ class Chunk(NamedTuple):
     batches: RecordBatches
     size: int
 
-    def split(self, rows: int) -> tuple[Chunk, Chunk]:
+    def split(self, rows: int) -> tuple[FetchedChunk, FetchedChunk]:
         """Return the first ``rows`` records, and the rest."""
         batches, size = self.batches, self.size * rows // int(self.batches.batch.num_rows)
         first, rest = batches.slice(0, rows), batches.slice(rows)
@@ -107,7 +107,7 @@ class Stream:
         self.topic_partition = partition
         self.next = self.end = offset
         self.paused = paused
-        self.chunks: deque[Chunk] = deque()
+        self.chunks: deque[FetchedChunk] = deque()
         self.size = 0
         self.topic_id = topic_id
         self.timeline = timeline
@@ -201,12 +201,12 @@ class ReadAhead:
 
     # -- taking records
 
-    def take(self, max_records: int | None) -> list[Chunk]:
+    def take(self, max_records: int | None) -> list[FetchedChunk]:
         """Return up to ``max_records`` buffered records, beginning with the partition that has waited longest.
 
         Raises the error of a partition once no records are buffered; the next call retries that partition.
         """
-        chunks: list[Chunk] = []
+        chunks: list[FetchedChunk] = []
         left = max_records if max_records is not None else 2**62
         with self.lock:
             if self._failure is not None:
@@ -237,7 +237,7 @@ class ReadAhead:
                 self._wake_thread()
                 raise error
 
-    def _pop(self, stream: Stream, limit: int) -> Chunk:
+    def _pop(self, stream: Stream, limit: int) -> FetchedChunk:
         """Remove and return the first chunk, or its first ``limit`` records."""
         first = stream.chunks.popleft()
         if first.batches.batch.num_rows > limit:
@@ -255,7 +255,7 @@ class ReadAhead:
         stream.size += size
         self.buffered_bytes += 0 if stream.is_dropped else size
 
-    def give_back(self, chunk: Chunk, offset: int) -> None:
+    def give_back(self, chunk: FetchedChunk, offset: int) -> None:
         """Return the unused records of a chunk, from ``offset`` on, to the front of the buffer."""
         stream, used = chunk.stream, chunk.batches.rows_before(offset)
         with self.lock:
@@ -456,7 +456,7 @@ class ReadAhead:
             stream.error = failure
         elif chunk is not None:
             size = int(chunk.batch.get_total_buffer_size())  # memory it keeps alive, even if it is a slice
-            stream.chunks.append(Chunk(stream, chunk, size))
+            stream.chunks.append(FetchedChunk(stream, chunk, size))
             stream.next = chunk.end_offset
             self._add_size(stream, size)
         if chunk is not None or failure is not None:

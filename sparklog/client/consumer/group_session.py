@@ -28,11 +28,11 @@ from sparklog.client.consumer.config import ConsumerConfig
 from sparklog.client.consumer.fetcher import ReadAhead
 from sparklog.client.consumer.metrics import ConsumerMetrics
 from sparklog.client.consumer.one_thread import OneThread
-from sparklog.client.consumer.rebalance import Rebalance, Step, plan_rebalance
+from sparklog.client.consumer.rebalance import Rebalance, RebalanceStep, plan_rebalance
 from sparklog.client.consumer.records import ConsumerGroupMetadata, MemberState
 from sparklog.client.consumer.subscription_state import Subscription, run_to_end
 from sparklog.client.consumer.unknown_topics import unknown_as_timeout
-from sparklog.client.deadlines import Call, InOrder, time_left, timed_out
+from sparklog.client.deadlines import DeadlineCall, InOrder, time_left, timed_out
 from sparklog.client.producer.futures import Future, SendOutcome
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.definitions import LONG_MAX
@@ -93,7 +93,7 @@ class CommitFuture(Future[Offsets]):
 class _Step(NamedTuple):
     """A call that ``poll`` waits for. ``what`` it does and what follows a timeout (``then``) are for messages."""
 
-    call: Call[None]
+    call: DeadlineCall[None]
     what: str
     then: str
 
@@ -150,7 +150,7 @@ class GroupSession:
         self._rebalance: Rebalance | None = None
         self._settled: object = None
         """The subscription's partitions that were compared last, and were those of the member."""
-        self._pending: deque[Call[None]] = deque()
+        self._pending: deque[DeadlineCall[None]] = deque()
         self._due_callbacks: deque[tuple[Callback, Offsets, BaseException | None]] = deque()
 
     def metadata(self) -> ConsumerGroupMetadata:
@@ -290,16 +290,16 @@ class GroupSession:
         def finish_commits() -> None:
             self.finish_commits(max(until - self._clock.monotonic(), 0))
 
-        if Step.ACKNOWLEDGE in rebalance.steps:
+        if RebalanceStep.ACKNOWLEDGE in rebalance.steps:
             finish_commits()
-        steps: dict[Step, Callable[[], None]] = {
-            Step.ADOPT: lambda: self._member.adopt(rebalance.found),
-            Step.LOSE: lambda: self._lose(rebalance.lost),
-            Step.TELL_REVOKED: lambda: self._tell_revoked(rebalance),
-            Step.DROP_REVOKED: lambda: self._drop_partitions(rebalance.revoked),
-            Step.FINISH_COMMITS: finish_commits,
-            Step.ACKNOWLEDGE: lambda: self._commit_last_offsets(rebalance, until),
-            Step.ASSIGN: lambda: self._assign(rebalance.assigned),
+        steps: dict[RebalanceStep, Callable[[], None]] = {
+            RebalanceStep.ADOPT: lambda: self._member.adopt(rebalance.found),
+            RebalanceStep.LOSE: lambda: self._lose(rebalance.lost),
+            RebalanceStep.TELL_REVOKED: lambda: self._tell_revoked(rebalance),
+            RebalanceStep.DROP_REVOKED: lambda: self._drop_partitions(rebalance.revoked),
+            RebalanceStep.FINISH_COMMITS: finish_commits,
+            RebalanceStep.ACKNOWLEDGE: lambda: self._commit_last_offsets(rebalance, until),
+            RebalanceStep.ASSIGN: lambda: self._assign(rebalance.assigned),
         }
         while rebalance.steps and self._is_current(rebalance):
             steps[rebalance.steps[0]]()

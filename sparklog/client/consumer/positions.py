@@ -20,7 +20,7 @@ from sparklog.client.consumer.config import DURATION_RESET, ConsumerConfig, Offs
 from sparklog.client.consumer.fetcher import ReadAhead
 from sparklog.client.consumer.offsets_topic import ConsumerReader
 from sparklog.client.consumer.subscription_state import (
-    Origin,
+    OffsetOrigin,
     PartitionPosition,
     StartOffset,
     Subscription,
@@ -200,7 +200,7 @@ class Positions:
         bounds = self._reader.fresh_bounds(*partition)
         if bounds is None:
             return None
-        origin = Origin(bounds.topic_id, timeline)
+        origin = OffsetOrigin(bounds.topic_id, timeline)
         if strategy == _LEFT_TIMELINE:
             self._note_lookup(partition, origin)
             raise self._left_timeline(partition, bounds)
@@ -245,10 +245,10 @@ class Positions:
                 position.topic_partition,
                 offset,
             )
-        origin = found or Origin(position.topic_id or newest, timeline)
+        origin = found or OffsetOrigin(position.topic_id or newest, timeline)
         self._move(position, offset, origin)
 
-    def _move(self, position: PartitionPosition, offset: int, origin: Origin) -> None:
+    def _move(self, position: PartitionPosition, offset: int, origin: OffsetOrigin) -> None:
         was_stale, self.stale = self.stale, True  # as the forgetting, for an interrupt before it is being read
         self._read_ahead.forget(position.topic_partition)
         position.start(StartOffset(offset, None, origin))
@@ -268,7 +268,7 @@ class Positions:
         position.move(None, reset)
         self._read_ahead.forget(position.topic_partition)
 
-    def _note_lookup(self, partition: TopicPartition, origin: Origin, *offsets: int) -> None:
+    def _note_lookup(self, partition: TopicPartition, origin: OffsetOrigin, *offsets: int) -> None:
         """Note the offsets that the caller is about to be told, to which it may seek; without any, that an error tells
         it to seek to one of this topic and timeline."""
         position = self._subscription.positions.get(partition)
@@ -286,7 +286,7 @@ class Positions:
             return
         bounds = self._reader.bounds(*partition)
         if bounds is not None:
-            origin = Origin(bounds.topic_id, timeline)
+            origin = OffsetOrigin(bounds.topic_id, timeline)
             self._note_lookup(partition, origin)  # if this raises, the caller seeks to one of them
             self._move(position, self._reset_offset(partition, bounds, reset, error), origin)
 
@@ -313,7 +313,7 @@ class Positions:
         timeline, state = self._timeline, self._coordinator.state
         found = self.committed(partition, state)
         if found is not None:
-            self._note_lookup(partition, Origin(_topic_id(state, partition), timeline), found.offset)
+            self._note_lookup(partition, OffsetOrigin(_topic_id(state, partition), timeline), found.offset)
         return found
 
     def committed(self, partition: TopicPartition, state: State) -> OffsetAndMetadata | None:
@@ -334,7 +334,7 @@ class Positions:
 
     # -- offsets on request: each is found by the time ``until``, or raises KafkaTimeoutError
 
-    def bounds_of(self, partition: object, until: float) -> tuple[Bounds, Origin]:
+    def bounds_of(self, partition: object, until: float) -> tuple[Bounds, OffsetOrigin]:
         """Return the readable offsets of a partition, and whose they are. Raises UnknownTopicTimeoutError."""
         topic_partition, timeline = as_partition(partition), self._timeline
         if topic_partition.topic == CONSUMER_OFFSETS_TOPIC:
@@ -346,7 +346,7 @@ class Positions:
             with unknown_as_timeout():
                 self._coordinator.state.partition(*topic_partition)
             raise UnknownTopicTimeoutError(f"partition {topic_partition} does not exist", **topic_partition._asdict())
-        return bounds, Origin(bounds.topic_id, timeline)
+        return bounds, OffsetOrigin(bounds.topic_id, timeline)
 
     def _call_within(self, action: Callable[[], Result], what: str, until: float) -> Result:
         return self._lookup_calls.call_within(max(until - self._reader.clock.monotonic(), 0), action, what)

@@ -21,13 +21,13 @@ from enum import Enum
 
 from msgspec.structs import replace
 
-from sparklog.coordinator.group_member import Found
+from sparklog.coordinator.group_member import FoundGroup
 from sparklog.errors import SparklogError
 from sparklog.protocol.decide.groups import GroupCommit
 from sparklog.types import TopicPartition
 
 
-class Step(Enum):
+class RebalanceStep(Enum):
     """A part of a change. Its value is the order in which they are done."""
 
     ADOPT = 1
@@ -51,11 +51,11 @@ class Rebalance:
     partitions in ``committed``, which the program has committed since the listener was called first: None until then.
     ``failure`` is an error of that commit, which does not keep the consumer from what it is assigned."""
 
-    found: Found
+    found: FoundGroup
     lost: frozenset[TopicPartition]
     revoked: frozenset[TopicPartition]
     assigned: frozenset[TopicPartition]
-    steps: deque[Step]
+    steps: deque[RebalanceStep]
     last: GroupCommit | None = None
     committed: set[TopicPartition] | None = None
     failure: SparklogError | None = field(default=None, repr=False)
@@ -78,21 +78,21 @@ class Rebalance:
         return member == self.found.member or (self.found.is_out and not member)
 
 
-def plan_rebalance(found: Found, positions: Collection[TopicPartition]) -> Rebalance | None:
+def plan_rebalance(found: FoundGroup, positions: Collection[TopicPartition]) -> Rebalance | None:
     """Return the steps from these partitions to those of the member; None if there is nothing to do but to adopt."""
     change, have = found.change, frozenset(positions)
     lost = (have & change.lost) | (have - change.revoked - found.owned)
     revoked = (have & change.revoked) - lost
     assigned = found.owned - (have - lost - revoked)
     steps = {
-        Step.LOSE: bool(lost),
-        Step.TELL_REVOKED: bool(revoked) or change.to_acknowledge,
-        Step.DROP_REVOKED: bool(revoked),
-        Step.FINISH_COMMITS: bool(revoked) or bool(assigned),
-        Step.ACKNOWLEDGE: bool(revoked) or change.to_acknowledge,
-        Step.ASSIGN: bool(assigned) or change.completed,
+        RebalanceStep.LOSE: bool(lost),
+        RebalanceStep.TELL_REVOKED: bool(revoked) or change.to_acknowledge,
+        RebalanceStep.DROP_REVOKED: bool(revoked),
+        RebalanceStep.FINISH_COMMITS: bool(revoked) or bool(assigned),
+        RebalanceStep.ACKNOWLEDGE: bool(revoked) or change.to_acknowledge,
+        RebalanceStep.ASSIGN: bool(assigned) or change.completed,
     }
     if not any(steps.values()):
         return None
-    planned = [Step.ADOPT, *(step for step, is_needed in steps.items() if is_needed)]
+    planned = [RebalanceStep.ADOPT, *(step for step, is_needed in steps.items() if is_needed)]
     return Rebalance(found, lost, revoked, assigned, deque(planned))

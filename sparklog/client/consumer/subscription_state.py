@@ -23,7 +23,7 @@ from sparklog.types import OffsetAndMetadata, TopicPartition, as_python, number,
 if TYPE_CHECKING:
     from sparklog.client.consumer.one_thread import OneThread
     from sparklog.client.consumer.records import ConsumerRecord
-    from sparklog.client.deadlines import Call
+    from sparklog.client.deadlines import DeadlineCall
 
 _MOST_LOOKED_UP = 1000
 """offsets that a consumer was told of a partition, and that are remembered; the newest ones."""
@@ -88,7 +88,7 @@ def run_to_end(result: object, guard: OneThread) -> None:
             executor.submit(guard.lent(partial(asyncio.run, result))).result()
 
 
-class Origin(NamedTuple):
+class OffsetOrigin(NamedTuple):
     """Whose offset it is: the id of the topic, empty if unknown, and the timeline of the log
     (``CommitLog.unlinked_jumps``) in which it was found."""
 
@@ -99,7 +99,7 @@ class Origin(NamedTuple):
 class LookedUp(NamedTuple):
     """Offsets that the caller of a consumer was told, and whose they are. ``offsets`` is None if any may be meant."""
 
-    origin: Origin
+    origin: OffsetOrigin
     offsets: tuple[int, ...] | None
 
 
@@ -108,7 +108,7 @@ class StartOffset(NamedTuple):
 
     offset: int
     committed: OffsetAndMetadata | None
-    origin: Origin
+    origin: OffsetOrigin
 
 
 class PartitionPosition:
@@ -153,7 +153,7 @@ class PartitionPosition:
         self.looked_up: LookedUp | None = None
         self.committed: int | None = None
         self.kept_at: Moment | None = None
-        self.search: Call[StartOffset | None] | None = None
+        self.search: DeadlineCall[StartOffset | None] | None = None
         self._delivery = object()
 
     def move(self, position: int | None, reset: str = "") -> None:
@@ -181,7 +181,7 @@ class PartitionPosition:
             self.committed, self.reached = None, -1
         self.topic_id, self.looked_up = topic_id, None
 
-    def note_lookup(self, origin: Origin, offsets: tuple[int, ...] | None) -> None:
+    def note_lookup(self, origin: OffsetOrigin, offsets: tuple[int, ...] | None) -> None:
         """Note offsets that the caller is told; None if it is told to seek to any of them."""
         before = self.looked_up
         if before is not None and before.origin == origin:
@@ -189,7 +189,7 @@ class PartitionPosition:
             offsets = None if offsets is None or kept is None else (*offsets, *kept)[:_MOST_LOOKED_UP]
         self.looked_up = LookedUp(origin, offsets)
 
-    def find_origin(self, offset: int) -> Origin | None:
+    def find_origin(self, offset: int) -> OffsetOrigin | None:
         """Return what the caller has looked up offsets in, if it seeks to one of them, or to one that it has counted
         from them; None if it seeks to an offset of the topic that it reads. One that it was not told, and that is among
         the records that it got last, is that of a record; in a timeline that was left that of any record it has got."""

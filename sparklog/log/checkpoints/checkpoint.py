@@ -48,7 +48,7 @@ from sparklog.log.checkpoints.files import (
     write_segments_file,
 )
 from sparklog.log.checkpoints.lists import NO_LISTS, ListCache, Lists, TopicList
-from sparklog.log.checkpoints.tiers import FileReference, PartReference, Plan, RowEncoding, Rows, merge_rows, plan
+from sparklog.log.checkpoints.tiers import FileReference, PartReference, RowEncoding, Rows, TierPlan, merge_rows, plan
 from sparklog.log.layout import CHECKPOINTS, exists, manifest_version, read_certain_boundary
 from sparklog.log.parallel import call_both, map_parallel
 from sparklog.log.segments import TopicSegments, merge_parts, to_part
@@ -350,7 +350,7 @@ def _write_lists(
 
 
 def _rows_of_part(
-    store: Store, encoding: RowEncoding, planned: Plan, changed: Rows, all_rows: Callable[[], Rows]
+    store: Store, encoding: RowEncoding, planned: TierPlan, changed: Rows, all_rows: Callable[[], Rows]
 ) -> Rows:
     """Return the rows of the new part: all, or the changed ones with those of the parts that are merged into it."""
     if planned.whole:
@@ -365,7 +365,7 @@ def _count(rows: Rows) -> int:
     return sum(len(listed) for listed in rows.values())
 
 
-def _write_part(store: Store, key: str, planned: Plan, rows: Rows, data: bytes) -> list[PartReference]:
+def _write_part(store: Store, key: str, planned: TierPlan, rows: Rows, data: bytes) -> list[PartReference]:
     part = PartReference(key=key, size=len(data), crc=crc32c(data), rows=_count(rows), level=planned.level)
     write_file(store, part, data)
     return [*planned.kept, part]

@@ -64,7 +64,7 @@ class PartReference(FileReference, frozen=True, omit_defaults=True):
     level: int = 0
 
 
-class Plan(NamedTuple):
+class TierPlan(NamedTuple):
     """Parts to keep, parts to merge into the new one, and the new one's level. ``whole``: it has all rows."""
 
     kept: tuple[PartReference, ...]
@@ -76,7 +76,7 @@ class Plan(NamedTuple):
         return self.level == BOTTOM
 
 
-def plan(parts: Sequence[PartReference], changed: int, most: int, count: Callable[[], int]) -> Plan:
+def plan(parts: Sequence[PartReference], changed: int, most: int, count: Callable[[], int]) -> TierPlan:
     """Plan where to write a checkpoint's ``changed`` rows, with ``most`` parts at most.
 
     ``count`` returns the number of current rows.
@@ -84,16 +84,16 @@ def plan(parts: Sequence[PartReference], changed: int, most: int, count: Callabl
     total = sum(part.rows for part in parts) + changed
     bottom = parts[0].rows if parts and parts[0].level == BOTTOM else 0
     if not parts or total <= SMALL_ROWS or _is_stale(total, bottom, count):
-        return Plan((), tuple(parts), BOTTOM)
+        return TierPlan((), tuple(parts), BOTTOM)
     if len(parts) < most:
-        return Plan(tuple(parts), (), 0)
+        return TierPlan(tuple(parts), (), 0)
     level = parts[-1].level
     if level == BOTTOM:
-        return Plan((), tuple(parts), BOTTOM)
+        return TierPlan((), tuple(parts), BOTTOM)
     first = len(parts)
     while first and parts[first - 1].level <= level:
         first -= 1
-    return Plan(tuple(parts[:first]), tuple(parts[first:]), level + 1)
+    return TierPlan(tuple(parts[:first]), tuple(parts[first:]), level + 1)
 
 
 def _is_stale(total: int, bottom: int, count: Callable[[], int]) -> bool:

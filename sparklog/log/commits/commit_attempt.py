@@ -60,7 +60,7 @@ logger = logging.getLogger(__name__)
 Read = TypeVar("Read")
 
 
-class Outcome(Enum):
+class CommitOutcome(Enum):
     """The outcome of an attempt to commit; outcome unknown is an error."""
 
     WON = "won"
@@ -121,7 +121,7 @@ class CommitAttempt:
         self._commit = prepared.commit
         self._encoded = prepared.encoded
 
-    def make(self, seen: Moment, anchor: tuple[int, str]) -> Outcome:
+    def make(self, seen: Moment, anchor: tuple[int, str]) -> CommitOutcome:
         """Create the commit. WON: exactly its bytes are stored, and part of the log.
 
         ``seen`` is when this process last read the end of the log; ``anchor`` is version and digest of the commit
@@ -134,7 +134,7 @@ class CommitAttempt:
             self._store.put(actions_key(self._commit.version, self._commit.write_id), self._encoded.spilled)
         if not self._create():
             self._delete_spilled()
-            return Outcome.LOST
+            return CommitOutcome.LOST
         try:
             is_part = self._is_part_of_log(seen, began, anchor)
         except RootReplacedError as error:
@@ -142,9 +142,9 @@ class CommitAttempt:
                 raise self._indeterminate(error) from error
             raise
         if is_part:
-            return Outcome.WON
+            return CommitOutcome.WON
         self._withdraw()
-        return Outcome.REMOVED
+        return CommitOutcome.REMOVED
 
     def _withdraw(self) -> None:
         """Delete a commit that is not part of the log: only this process can have created it, and no commit follows.

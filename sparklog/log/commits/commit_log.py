@@ -53,7 +53,7 @@ from sparklog.log.commits.beyond_end import (
     newest_unused_checkpoint,
     refuse_hole,
 )
-from sparklog.log.commits.commit_attempt import CommitAttempt, Outcome, prepare_commit
+from sparklog.log.commits.commit_attempt import CommitAttempt, CommitOutcome, prepare_commit
 from sparklog.log.commits.commit_files import (
     complete_commit,
     read_ahead,
@@ -194,7 +194,7 @@ class CommitLog:
         log = cls(store, clock, ids, settings=settings)
         log.catch_up()
         log._check_none_lost()
-        if log.state.version < 0 and log.attempt([RegisterBroker(broker=0)], level) is Outcome.LOST:
+        if log.state.version < 0 and log.attempt([RegisterBroker(broker=0)], level) is CommitOutcome.LOST:
             log.refresh()
         return log
 
@@ -645,16 +645,16 @@ class CommitLog:
             self.store.sync(COMMITS)
             self._durable = digest
 
-    def attempt(self, actions: Sequence[Action], level: int = 0) -> Outcome:
+    def attempt(self, actions: Sequence[Action], level: int = 0) -> CommitOutcome:
         """Try to commit these actions, decided on ``state``, at least at this level; as ``commit``."""
         with self.held:
             if self._torn:
-                return Outcome.LOST
+                return CommitOutcome.LOST
             draft = self.draft(actions)
             draft.raise_level(level)
             return self.commit(draft)
 
-    def commit(self, draft: Draft) -> Outcome:
+    def commit(self, draft: Draft) -> CommitOutcome:
         """Try to commit a draft as the next version. WON: ``state`` includes it. LOST: refresh, decide again.
 
         Raises RecordListTooLargeError, InvalidRequestError, FeatureLevelError or StorageError if nothing was written,
@@ -662,22 +662,22 @@ class CommitLog:
         """
         with self.held:
             if self._torn or draft.base is not self._state:  # decided on a state that was replaced since
-                return Outcome.LOST
+                return CommitOutcome.LOST
             prepared = prepare_commit(draft, self.ids.write_id(), self._writer, self.settings)
             version = prepared.commit.version
             outcome = CommitAttempt(self.store, self.clock, self._elapsed, prepared).make(self._seen, self._anchor)
-            if outcome is Outcome.REMOVED:
+            if outcome is CommitOutcome.REMOVED:
                 self._reload_after(version)
-            if outcome is not Outcome.WON:
-                return Outcome.LOST
+            if outcome is not CommitOutcome.WON:
+                return CommitOutcome.LOST
             if self._state is not prepared.base:  # a signal handler read commits, perhaps this one
                 self._refresh_quietly()
-                return Outcome.WON
+                return CommitOutcome.WON
             self._advance(prepared.commit, prepared.folded, prepared.size)
             self._anchor = (-1, "")
             self._durable = prepared.folded.state.digest
             self._checkpointer.request_if_due(version)
-            return Outcome.WON
+            return CommitOutcome.WON
 
     # -- checkpoints
 

@@ -47,7 +47,7 @@ from sparklog.maintenance.fsck.kinds import (
     in_order,
 )
 from sparklog.maintenance.fsck.list_checks import check_lists
-from sparklog.maintenance.fsck.metadata_checks import Metadata, Progress, catch_up, check_metadata, no_progress
+from sparklog.maintenance.fsck.metadata_checks import FoundMetadata, Progress, catch_up, check_metadata, no_progress
 from sparklog.maintenance.fsck.orphan_checks import (
     Accounted,
     keep_beside_lost,
@@ -104,7 +104,7 @@ class Check:
     store: Store
     scope: Scope
     report: Report
-    metadata: Metadata
+    metadata: FoundMetadata
     copies: Copies
     stores: dict[int, Store] = field(default_factory=dict)
     unreachable: dict[int, str] = field(default_factory=dict)
@@ -314,7 +314,7 @@ def _without_deleted(finding: Finding, state: State) -> Finding:
     return replace(finding, severity=WARNING, action=action)
 
 
-def _select_sound_lists(metadata: Metadata) -> dict[str, TopicSegments]:
+def _select_sound_lists(metadata: FoundMetadata) -> dict[str, TopicSegments]:
     """Return the segment lists that are as long as the state says; the others are findings already."""
     sound = {}
     for name, listed in metadata.lists.items():

@@ -67,7 +67,7 @@ class FileTask(NamedTuple):
     fast: bool = False
 
 
-class CopyResult(NamedTuple):
+class CopyCheck(NamedTuple):
     """The result of checking one file at one broker. The checksums are those of all bytes, ``UNKNOWN`` if not read.
 
     ``has_index``: the ``.index`` is sound and belongs to the committed file. Only then ``bad_batches`` is set: the
@@ -92,12 +92,12 @@ class CopyResult(NamedTuple):
         return self.has_index and self.bad_batches is not None and batch not in self.bad_batches
 
 
-def check_files(task: FileTask) -> list[CopyResult]:
+def check_files(task: FileTask) -> list[CopyCheck]:
     """Check the files of a task, one after the other."""
     return [check_copy(task.stores[copy.broker], copy, task.fast) for copy in task.copies]
 
 
-def check_copy(store: Store, copy: FileCopy, fast: bool = False) -> CopyResult:
+def check_copy(store: Store, copy: FileCopy, fast: bool = False) -> CopyCheck:
     """Check one file at one broker. Faults are findings of the result; never raises for them."""
     key = index_path(copy.path)
     try:
@@ -105,26 +105,26 @@ def check_copy(store: Store, copy: FileCopy, fast: bool = False) -> CopyResult:
         index = decode_index(data, f"{store.root}/{key}")
         index.check()
     except ObjectNotFoundError:
-        return CopyResult(copy, [*_missing_log(store, copy), *_missing(store, copy, kinds.MISSING_INDEX, key)])
+        return CopyCheck(copy, [*_missing_log(store, copy), *_missing(store, copy, kinds.MISSING_INDEX, key)])
     except CorruptionError as error:
         damaged = _of_all_runs(copy, kinds.DAMAGED_INDEX, key, error.message)
-        return CopyResult(copy, [*_missing_log(store, copy), *damaged])
+        return CopyCheck(copy, [*_missing_log(store, copy), *damaged])
     except SparklogError as error:  # including a format that is newer than this version of sparklog
-        return CopyResult(copy, [*_of_all_runs(copy, kinds.UNREADABLE, key, str(error))])
+        return CopyCheck(copy, [*_of_all_runs(copy, kinds.UNREADABLE, key, str(error))])
     return _check_log(store, copy, index, data, fast)
 
 
-def _check_log(store: Store, copy: FileCopy, index: Index, data: bytes, fast: bool) -> CopyResult:
+def _check_log(store: Store, copy: FileCopy, index: Index, data: bytes, fast: bool) -> CopyCheck:
     try:
         verification = _verify(store, copy.path, index, fast)
     except ObjectNotFoundError:
         missing = list(_missing(store, copy, kinds.MISSING_LOG, copy.path))
         fits = not any(run_fault(run.segment, index, {}) for run in copy.runs)
-        return CopyResult(copy, missing, index_crc32c=crc32c(data), bytes_read=len(data), has_index=fits)
+        return CopyCheck(copy, missing, index_crc32c=crc32c(data), bytes_read=len(data), has_index=fits)
     except StorageError as error:
-        return CopyResult(copy, list(_of_all_runs(copy, kinds.UNREADABLE, copy.path, str(error))))
+        return CopyCheck(copy, list(_of_all_runs(copy, kinds.UNREADABLE, copy.path, str(error))))
     faults = {run: fault for run in copy.runs if (fault := run_fault(run.segment, index, verification.offsets))}
-    return CopyResult(
+    return CopyCheck(
         copy,
         findings=list(_wrong_runs(copy, index, verification, faults) if faults else _damage(copy, index, verification)),
         log_crc32c=UNKNOWN if fast else verification.crc32c,

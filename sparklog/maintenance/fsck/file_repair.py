@@ -23,7 +23,7 @@ from sparklog.format.checksum import crc32c
 from sparklog.format.index import Index, Region, decode_index
 from sparklog.format.segment_reader import ReadAt
 from sparklog.format.verification import regions
-from sparklog.maintenance.fsck.file_checks import UNKNOWN, CopyResult, FileCopy, LiveRun, Reads, check_copy, offsets_of
+from sparklog.maintenance.fsck.file_checks import UNKNOWN, CopyCheck, FileCopy, LiveRun, Reads, check_copy, offsets_of
 from sparklog.maintenance.fsck.index_repair import rebuild_from_log
 from sparklog.maintenance.fsck.kinds import Repair
 from sparklog.protocol.file_names import index_path
@@ -75,7 +75,7 @@ def _repair(task: RepairTask) -> list[Repair]:
     return repairs
 
 
-def _find_index(task: RepairTask, results: Collection[CopyResult]) -> tuple[bytes, str]:
+def _find_index(task: RepairTask, results: Collection[CopyCheck]) -> tuple[bytes, str]:
     """Return the bytes of the right index and their origin; if there is none, empty bytes and the reason."""
     with_index = [result for result in results if result.has_index]
     indexes = {result.index_crc32c for result in with_index}

@@ -87,7 +87,7 @@ def no_progress(what: str, done: int, total: int) -> None:
 
 
 @dataclass
-class Metadata:
+class FoundMetadata:
     """The checked metadata of a cluster.
 
     ``state`` is the newest state that could be derived, that of version ``last`` unless the log is broken before it;
@@ -112,7 +112,7 @@ class Metadata:
         return self.state.version >= self.last
 
 
-def check_metadata(store: Store, progress: Progress = no_progress) -> Metadata:
+def check_metadata(store: Store, progress: Progress = no_progress) -> FoundMetadata:
     """Check all objects below ``meta/``, and cluster.json. Raises ClusterNotFoundError, UnsupportedVersionError or
     StorageError if nothing can be checked."""
     checkpoints = Checkpoints(store)
@@ -137,7 +137,7 @@ def check_metadata(store: Store, progress: Progress = no_progress) -> Metadata:
     return result
 
 
-def catch_up(store: Store, metadata: Metadata) -> Metadata:
+def catch_up(store: Store, metadata: FoundMetadata) -> FoundMetadata:
     """Apply the commits since ``metadata`` was checked; return the result. Nothing is checked again.
 
     Stops at the first commit that does not exist or does not apply.
@@ -155,7 +155,7 @@ def catch_up(store: Store, metadata: Metadata) -> Metadata:
             with contextlib.suppress(CorruptMetadataError):  # a list that was damaged before remains so
                 lists.start(segments.topic.topic_id, segments.table())
     by_topic = {name: lists.of(topic) for name, topic in sorted(state.topics.items())}
-    return Metadata(state=state, lists=by_topic, first=metadata.first, last=state.version)
+    return FoundMetadata(state=state, lists=by_topic, first=metadata.first, last=state.version)
 
 
 def _list_commits(store: Store) -> tuple[list[int], list[Finding]]:
@@ -285,7 +285,7 @@ def _check_boundary(store: Store, versions: list[int]) -> tuple[int, list[Findin
         return (versions[0] - 1 if versions else -1), [finding]
 
 
-def _find_boundary_beyond(store: Store, checked: Metadata) -> Iterator[Finding]:
+def _find_boundary_beyond(store: Store, checked: FoundMetadata) -> Iterator[Finding]:
     """Find a boundary, or a mark of one, beyond the newest checkpoint although no commit is missing.
 
     A repair or a clean-up wrote it that was suspended while the root was restored or repaired.
@@ -379,7 +379,7 @@ class _Replay:
         self._open: list[Finding] = []  # breaks that no later checkpoint covers yet
         self._compared: dict[str, TopicList] = {}
         self._previous: tuple[int, str] = (-1, GENESIS_DIGEST)  # the newest commit read, and its digest
-        self._result = Metadata(state=self._empty)
+        self._result = FoundMetadata(state=self._empty)
 
     def run(self, versions: list[int], progress: Progress) -> None:
         at_checkpoints = {kept.version for kept in self._checkpoints.kept}
@@ -400,7 +400,7 @@ class _Replay:
         self._add_commits_beyond(versions)
         self._result.commits = len(versions)
 
-    def result(self) -> Metadata:
+    def result(self) -> FoundMetadata:
         if self._state is not None:
             self._best = (self._state, self._lists)
         result = self._result

@@ -44,7 +44,7 @@ from sparklog.maintenance.fsck import kinds
 from sparklog.maintenance.fsck.checkpoint_checks import Checkpoints, KeptCheckpoint
 from sparklog.maintenance.fsck.kinds import ERROR, Finding, Repair
 from sparklog.maintenance.fsck.log_end import CHANGED_LOG, LogUntil, find_beyond, keep_copies, keep_replaced, take_out
-from sparklog.maintenance.fsck.metadata_checks import Metadata, check_metadata, read_commit
+from sparklog.maintenance.fsck.metadata_checks import FoundMetadata, check_metadata, read_commit
 from sparklog.protocol.commit_bytes import decode_actions, decode_commit
 from sparklog.protocol.commits import GENESIS_DIGEST, Commit, commit_key
 from sparklog.protocol.segments import SegmentEvent
@@ -64,7 +64,7 @@ _NO_STATE = "the state of the newest commit is not known without it"
 
 def repair_metadata(
     store: Store,
-    metadata: Metadata,
+    metadata: FoundMetadata,
     ids: Ids,
     mirrors: Sequence[Store] = (),
     dry_run: bool = False,
@@ -95,13 +95,13 @@ def _repair(what: str, path: str, dry_run: bool, why_not: str = "") -> Repair:
     return Repair(what=what, path=path, done=not dry_run and not why_not, why_not=why_not)
 
 
-def _write_cluster_file(store: Store, metadata: Metadata, dry_run: bool) -> Repair:
+def _write_cluster_file(store: Store, metadata: FoundMetadata, dry_run: bool) -> Repair:
     if not dry_run and not _put_cluster_file(store, metadata):
         return _repair("not written", CLUSTER_KEY, dry_run, CHANGED_LOG)
     return _repair(f"written for cluster {metadata.state.cluster_id}", CLUSTER_KEY, dry_run)
 
 
-def _put_cluster_file(store: Store, metadata: Metadata) -> bool:
+def _put_cluster_file(store: Store, metadata: FoundMetadata) -> bool:
     """Store cluster.json, unless the root has another log since; return whether it is there."""
     data = encode_cluster_file(metadata.state.cluster_id)
     present = _get(store, CLUSTER_KEY)
@@ -121,7 +121,7 @@ def _get(store: Store, key: str) -> bytes | None:
         return None
 
 
-def _repair_boundary(store: Store, metadata: Metadata, dry_run: bool) -> Repair:
+def _repair_boundary(store: Store, metadata: FoundMetadata, dry_run: bool) -> Repair:
     """Write the boundary below the first commit that exists.
 
     All commits before it were removed, or are lost: either way a checkpoint has to cover them. If the boundary was
@@ -142,7 +142,7 @@ def _repair_boundary(store: Store, metadata: Metadata, dry_run: bool) -> Repair:
     return _repair(f"written as {boundary}", BOUNDARY_KEY, dry_run)
 
 
-def _still_holds(store: Store, metadata: Metadata) -> bool:
+def _still_holds(store: Store, metadata: FoundMetadata) -> bool:
     """Whether the log still has the newest state that was checked: another repair may have ended it, or a restore.
 
     By its commit; or, where that was removed, by the checkpoint of its version.
@@ -159,7 +159,7 @@ def _still_holds(store: Store, metadata: Metadata) -> bool:
 
 
 def _restore_commits(
-    store: Store, finding: Finding, metadata: Metadata, mirrors: Sequence[Store], dry_run: bool
+    store: Store, finding: Finding, metadata: FoundMetadata, mirrors: Sequence[Store], dry_run: bool
 ) -> Iterator[Repair]:
     """Put back the commits of a finding, the last one first: the commit after it, which exists or was just put back,
     vouches for each."""
@@ -176,14 +176,14 @@ def _restore_commits(
             return
 
 
-def _last_missing(store: Store, metadata: Metadata, first: int) -> int:
+def _last_missing(store: Store, metadata: FoundMetadata, first: int) -> int:
     """Return the last of the consecutive missing commits from ``first`` on."""
     present = (commit_version(info.key) for info in store.list(COMMITS))
     return min((version - 1 for version in present if version is not None and version > first), default=metadata.last)
 
 
 def _continue_without(
-    store: Store, finding: Finding, metadata: Metadata, files_are_there: bool, dry_run: bool
+    store: Store, finding: Finding, metadata: FoundMetadata, files_are_there: bool, dry_run: bool
 ) -> Iterator[Repair]:
     """Let the log continue without commits that are lost: from before them, or from a checkpoint that covers them."""
     end = metadata.state.version
@@ -203,13 +203,13 @@ def _continue_without(
         yield from _move_boundary(store, finding, metadata, files_are_there, dry_run)
 
 
-def _ends_there(store: Store, metadata: Metadata) -> bool:
+def _ends_there(store: Store, metadata: FoundMetadata) -> bool:
     """Whether the log still has the newest state that was checked, and none of a later boundary."""
     return _still_holds(store, metadata) and read_boundary(store) <= metadata.state.version
 
 
 def _move_boundary(
-    store: Store, finding: Finding, metadata: Metadata, files_are_there: bool, dry_run: bool
+    store: Store, finding: Finding, metadata: FoundMetadata, files_are_there: bool, dry_run: bool
 ) -> Iterator[Repair]:
     """Set the boundary to the last missing commit, so that no process takes the commit before the hole for the end.
 
@@ -273,7 +273,7 @@ def end_log_at(store: Store, end: int, dry_run: bool = False) -> Iterator[Repair
     yield _repair("not ended", COMMITS, dry_run, why)
 
 
-def _find_reach(store: Store, metadata: Metadata) -> int:
+def _find_reach(store: Store, metadata: FoundMetadata) -> int:
     """Return the last version to which whole commits lead on from the newest state that was checked."""
     version, digest = metadata.state.version, metadata.state.digest
     while True:
@@ -286,7 +286,7 @@ def _find_reach(store: Store, metadata: Metadata) -> int:
         version, digest = version + 1, stored.digest
 
 
-def _ends_before_damage(metadata: Metadata) -> set[int]:
+def _ends_before_damage(metadata: FoundMetadata) -> set[int]:
     """Return the versions after which the log is damaged. Of two commits that do not fit, either may be wrong.
 
     Commits that follow a checkpoint which covers damaged ones before it are acknowledged writes of a log that goes on.
@@ -297,7 +297,9 @@ def _ends_before_damage(metadata: Metadata) -> set[int]:
     return {finding.version - 1 for finding in damage}.union(forks)
 
 
-def _restore_commit(store: Store, version: int, metadata: Metadata, mirrors: Sequence[Store], dry_run: bool) -> Repair:
+def _restore_commit(
+    store: Store, version: int, metadata: FoundMetadata, mirrors: Sequence[Store], dry_run: bool
+) -> Repair:
     key = commit_key(version)
     present = _get(store, key)
     why = "no mirror of the commit log was given"
@@ -344,7 +346,9 @@ def _put_commit(store: Store, key: str, data: bytes, present: bytes | None) -> s
     return ""
 
 
-def _contradiction(store: Store, mirror: Store, commit: Commit, digest: str, metadata: Metadata, assumed: bool) -> str:
+def _contradiction(
+    store: Store, mirror: Store, commit: Commit, digest: str, metadata: FoundMetadata, assumed: bool
+) -> str:
     """Return why a mirror's commit cannot be the one of this log, by its neighbours and checkpoints; else an empty
     text.
 
@@ -368,7 +372,7 @@ def _contradiction(store: Store, mirror: Store, commit: Commit, digest: str, met
 # -- checkpoints
 
 
-def _repair_checkpoints(store: Store, metadata: Metadata, ids: Ids, dry_run: bool) -> Iterator[Repair]:
+def _repair_checkpoints(store: Store, metadata: FoundMetadata, ids: Ids, dry_run: bool) -> Iterator[Repair]:
     bad = [kept for kept in metadata.checkpoints if not kept.is_sound]
     if bad and not metadata.is_whole:
         for kept in bad:
@@ -383,7 +387,7 @@ def _repair_checkpoints(store: Store, metadata: Metadata, ids: Ids, dry_run: boo
         yield from _remove_hint(store, dry_run)
 
 
-def _write_new(store: Store, metadata: Metadata, ids: Ids, dry_run: bool) -> Repair:
+def _write_new(store: Store, metadata: FoundMetadata, ids: Ids, dry_run: bool) -> Repair:
     what = f"a checkpoint of version {metadata.state.version} written from the commits"
     if dry_run:
         return _repair(what, CHECKPOINTS, dry_run)
@@ -399,7 +403,7 @@ def _write_new(store: Store, metadata: Metadata, ids: Ids, dry_run: bool) -> Rep
 
 
 def _remove(
-    store: Store, kept: KeptCheckpoint, sound: Sequence[KeptCheckpoint], metadata: Metadata, dry_run: bool
+    store: Store, kept: KeptCheckpoint, sound: Sequence[KeptCheckpoint], metadata: FoundMetadata, dry_run: bool
 ) -> Iterator[Repair]:
     """Remove a checkpoint: the manifest first, so that no process starts to read it; then its files, except those of
     sound checkpoints. If the manifest cannot be read, its files are not known, and are left to a vacuum."""

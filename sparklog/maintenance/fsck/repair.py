@@ -23,7 +23,7 @@ from sparklog.maintenance.fsck.file_checks import FileCopy, check_copy, check_fi
 from sparklog.maintenance.fsck.file_repair import RepairTask, repair_file
 from sparklog.maintenance.fsck.kinds import Finding, Repair, in_order
 from sparklog.maintenance.fsck.list_checks import check_lists
-from sparklog.maintenance.fsck.metadata_checks import Metadata, Progress, catch_up, check_metadata, no_progress
+from sparklog.maintenance.fsck.metadata_checks import FoundMetadata, Progress, catch_up, check_metadata, no_progress
 from sparklog.maintenance.fsck.metadata_repair import end_log_at, repair_metadata
 from sparklog.maintenance.fsck.replica_checks import Copies, plan_copies
 from sparklog.maintenance.fsck.retired_sources import RetiredSources, refuse_rewrite, rewrite_lost
@@ -78,7 +78,7 @@ def repair_cluster(
         report.left = in_order(_check_again(check, check_metadata(check.store), runner))
 
 
-def _plan_tasks(check: Check, metadata: Metadata, dry_run: bool) -> Iterator[RepairTask]:
+def _plan_tasks(check: Check, metadata: FoundMetadata, dry_run: bool) -> Iterator[RepairTask]:
     """Return a task for each file that is still live and has unsound copies, with all locations that may have it."""
     unsound = {copies[0].copy.path for copies, _ in check.copies.unsound()}
     by_path: dict[str, list[FileCopy]] = {}
@@ -108,7 +108,7 @@ def _rewrite_lost(check: Check, tasks: Sequence[RepairTask], dry_run: bool) -> I
             yield rewrite_lost(coordinator, origin, dry_run)
 
 
-def _check_again(check: Check, metadata: Metadata, runner: TaskRunner) -> Iterator[Finding]:
+def _check_again(check: Check, metadata: FoundMetadata, runner: TaskRunner) -> Iterator[Finding]:
     """Return what a check of the same scope finds now; files that were sound are not read again."""
     yield from metadata.findings
     yield from check_lists(metadata.state, metadata.lists)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from sparklog.coordinator.live_files import live_partitions
 from sparklog.log.segments import TopicSegments
 from sparklog.maintenance.fsck import kinds
-from sparklog.maintenance.fsck.file_checks import UNKNOWN, CopyResult, FileCopy, LiveRun
+from sparklog.maintenance.fsck.file_checks import UNKNOWN, CopyCheck, FileCopy, LiveRun
 from sparklog.maintenance.fsck.kinds import ERROR, INFO, WARNING, Finding
 from sparklog.protocol.state import State
 
@@ -63,9 +63,9 @@ class Copies:
     def __init__(self) -> None:
         self._sums: dict[str, list[tuple[int, int, int]]] = {}
         self._runs: dict[str, LiveRun] = {}
-        self._unsound: dict[str, list[CopyResult]] = {}
+        self._unsound: dict[str, list[CopyCheck]] = {}
 
-    def take(self, result: CopyResult) -> None:
+    def take(self, result: CopyCheck) -> None:
         path = result.copy.path
         if not result.is_sound:
             self._unsound.setdefault(path, []).append(result)
@@ -73,7 +73,7 @@ class Copies:
         self._sums.setdefault(path, []).append((result.copy.broker, result.log_crc32c, result.index_crc32c))
         self._runs[path] = result.copy.runs[0]
 
-    def unsound(self) -> Iterator[tuple[list[CopyResult], list[int]]]:
+    def unsound(self) -> Iterator[tuple[list[CopyCheck], list[int]]]:
         """Return the damaged copies of each file, and the brokers that have a sound one."""
         for path, results in self._unsound.items():
             yield results, sorted(broker for broker, _, _ in self._sums.get(path, ()))
@@ -87,7 +87,7 @@ class Copies:
                 yield from _find_differences(path, sums, self._runs[path])
 
 
-def assess(finding: Finding, copies: Sequence[CopyResult], sound: list[int]) -> Finding:
+def assess(finding: Finding, copies: Sequence[CopyCheck], sound: list[int]) -> Finding:
     """Return a finding about one copy with its severity and action, given the other copies."""
     if finding.kind == kinds.UNREADABLE:
         return replace(finding, severity=WARNING if sound else ERROR, action=_ACTIONS[kinds.UNREADABLE])
@@ -124,7 +124,7 @@ def without_retired(finding: Finding, why_not: str) -> Finding:
     return replace(finding, action=f"{finding.action}. It cannot be written again from retired files: {why_not}")
 
 
-def _find_unchecked(copies: Sequence[CopyResult]) -> int:
+def _find_unchecked(copies: Sequence[CopyCheck]) -> int:
     """Return a broker whose ``.log`` exists but was not checked, lacking an index that another broker has; -1 for
     none."""
     if any(copy.has_index for copy in copies):
@@ -134,7 +134,7 @@ def _find_unchecked(copies: Sequence[CopyResult]) -> int:
     return -1
 
 
-def _find_source(finding: Finding, copies: Iterable[CopyResult]) -> int:
+def _find_source(finding: Finding, copies: Iterable[CopyCheck]) -> int:
     """Return a broker that has what this copy lacks, though its own copy is not sound as a whole; -1 for none."""
     for other in copies:
         if other.copy.broker == finding.broker:

@@ -38,7 +38,7 @@ from sparklog.protocol.state import State
 from sparklog.store.base import Store
 
 
-class Origin(NamedTuple):
+class SourceOrigin(NamedTuple):
     """What a lost segment was made of: ``sources`` have its offsets, no more and no less, each with a sound copy at one
     of the ``brokers``; or ``why_not``. ``has_none``: it was written by a producer, and replaced nothing.
     ``compacted_with``: the segments of the partition when a compaction removed records of this one; else empty."""
@@ -61,21 +61,23 @@ class RetiredSources:
         self._stores = stores
         self._fast = fast
         self._past: dict[int, Mapping[str, TopicSegments]] = {}
-        self._origins: dict[tuple[str, Segment], Origin] = {}
+        self._origins: dict[tuple[str, Segment], SourceOrigin] = {}
 
-    def find(self, topic: str, lost: Segment) -> Origin:
+    def find(self, topic: str, lost: Segment) -> SourceOrigin:
         """Return the origin of a live segment. A storage that fails is a reason why it has none."""
         if (topic, lost) not in self._origins:
             try:
                 self._origins[topic, lost] = self._find(topic, lost)
             except SparklogError as error:
-                self._origins[topic, lost] = Origin(topic, lost, why_not=str(error))
+                self._origins[topic, lost] = SourceOrigin(topic, lost, why_not=str(error))
         return self._origins[topic, lost]
 
-    def _find(self, topic: str, lost: Segment) -> Origin:
+    def _find(self, topic: str, lost: Segment) -> SourceOrigin:
         listed = self._lists_before(lost.version).get(topic)
         if listed is None:
-            return Origin(topic, lost, why_not=f"the segments before commit {lost.version} are not known any more")
+            return SourceOrigin(
+                topic, lost, why_not=f"the segments before commit {lost.version} are not known any more"
+            )
         before = [
             segment
             for segment in listed.partition(lost.partition)
@@ -94,9 +96,9 @@ class RetiredSources:
                     lost, compacted_with, now.partition(lost.partition), listed.partition(lost.partition)
                 )
         if why_not:
-            return Origin(topic, lost, why_not=why_not, has_none=not before)
+            return SourceOrigin(topic, lost, why_not=why_not, has_none=not before)
         brokers = dict.fromkeys(self._find_sound(topic, segment) for segment in before)
-        return Origin(topic, lost, tuple(before), compacted_with=compacted_with, brokers=tuple(brokers))
+        return SourceOrigin(topic, lost, tuple(before), compacted_with=compacted_with, brokers=tuple(brokers))
 
     def _lists_before(self, version: int) -> Mapping[str, TopicSegments]:
         """Return the segments of all topics right before a commit; none if commits or checkpoints of that time are
@@ -179,13 +181,13 @@ def _returning(lost: Segment) -> str:
     )
 
 
-def refuse_rewrite(origin: Origin) -> Repair:
+def refuse_rewrite(origin: SourceOrigin) -> Repair:
     """Return the repair that was not made for this reason."""
     what = f"offsets {origin.lost.base_offset} to {origin.lost.end_offset - 1} not written again from retired files"
     return Repair(what=what, path=origin.lost.path, done=False, why_not=origin.why_not)
 
 
-def rewrite_lost(coordinator: Coordinator, origin: Origin, dry_run: bool = False) -> Repair:
+def rewrite_lost(coordinator: Coordinator, origin: SourceOrigin, dry_run: bool = False) -> Repair:
     """Replace a lost segment by one that is written from its retired ``sources``. A failure is the reason of a refused
     repair, not an error; if it is not known whether it was made, the reason says so."""
     lost, sources = origin.lost, origin.sources
@@ -200,7 +202,7 @@ def rewrite_lost(coordinator: Coordinator, origin: Origin, dry_run: bool = False
     return Repair(what=what, path=lost.path, done=not why_not, why_not=why_not)
 
 
-def _rewrite(coordinator: Coordinator, origin: Origin) -> str:
+def _rewrite(coordinator: Coordinator, origin: SourceOrigin) -> str:
     """Write and commit; return why that was refused, empty if it was done. Raises SparklogError."""
     topic, lost = origin.topic, origin.lost
     state = coordinator.refresh()

@@ -39,7 +39,7 @@ from sparklog.maintenance.segments.merge import (
 from sparklog.maintenance.segments.replacement import Counts, SegmentReplacement, replicas_of, target_of
 from sparklog.protocol.commits import LiveSegment
 from sparklog.protocol.plan import compaction, rolling
-from sparklog.protocol.plan.compaction import LogToClean, Output, Pass, Survey
+from sparklog.protocol.plan.compaction import CompactionPass, LogToClean, Output, Survey
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import State
 
@@ -48,7 +48,7 @@ from sparklog.protocol.state import State
 class CompactTask(SegmentTask):
     """A cleaning pass over the first segments of a partition. ``memory_bytes`` limits the memory for keys."""
 
-    cleaning: Pass
+    cleaning: CompactionPass
     memory_bytes: int
 
 
@@ -75,7 +75,7 @@ def _plan(coordinator: Coordinator, state: State, topics: Collection[str] | None
         return
     memory_bytes = cluster.log_cleaner_dedupe_buffer_size
     now_ms = coordinator.log.expiry_clock.now_ms()
-    due: list[tuple[str, int, LogToClean, Pass]] = []
+    due: list[tuple[str, int, LogToClean, CompactionPass]] = []
     for name in sorted(state.topics if topics is None else topics):
         topic = state.topic(name)
         config = TopicConfig.resolve(topic.configs, state.configs)
@@ -89,7 +89,7 @@ def _plan(coordinator: Coordinator, state: State, topics: Collection[str] | None
             groups = rolling.groups(live, rolling.rules_of(config, topic.topic_id, number))
             log = compaction.log_to_clean(groups, partition, rules, now_ms)
             if log is not None and compaction.is_due(log, rules):
-                due.append((name, number, log, Pass(log.first_dirty_offset, now_ms, rules)))
+                due.append((name, number, log, CompactionPass(log.first_dirty_offset, now_ms, rules)))
     due.sort(key=lambda item: -item[2].dirty_ratio)
     for task_number, (name, number, log, cleaning) in enumerate(due):
         replicas = replicas_of(coordinator, state.partition(name, number))

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from sparklog.errors import StorageError
 from sparklog.monitoring.alerts.ticks import Reading, Tick
-from sparklog.monitoring.alerts.transitions import AlertKey, AlertState, Change, Subject
+from sparklog.monitoring.alerts.transitions import AlertChange, AlertKey, AlertState, Subject
 
 STATE_SUFFIX = ".state"
 FORMAT = 1
@@ -161,11 +161,11 @@ class AlertFile:
         rows = self._all(f"SELECT {names} FROM alerts WHERE cluster = ? ORDER BY rule, subject", cluster)
         return {(rule, _subject(subject)): AlertState(*state) for rule, subject, *state in rows}
 
-    def changes(self, cluster: str, limit: int = CHANGES_KEPT) -> list[Change]:
+    def changes(self, cluster: str, limit: int = CHANGES_KEPT) -> list[AlertChange]:
         """Return the newest changes of a cluster's alerts, the newest first."""
         names = "rule, subject, status, time_ms, since_ms, value, detail"
         rows = self._all(f"SELECT {names} FROM changes WHERE cluster = ? ORDER BY id DESC LIMIT ?", cluster, limit)
-        return [Change(rule, _subject(subject), *rest) for rule, subject, *rest in rows]
+        return [AlertChange(rule, _subject(subject), *rest) for rule, subject, *rest in rows]
 
     def rule_sets(self, cluster: str) -> dict[str, int]:
         """Return when each set of rules was last used for a cluster, in ms, the one that was used last at the end."""
@@ -181,7 +181,7 @@ class AlertFile:
         cluster: str,
         tick: Tick,
         states: Mapping[AlertKey, AlertState],
-        changes: Sequence[Change],
+        changes: Sequence[AlertChange],
         notifications: Iterable[tuple[str, Mapping[str, Any]]],
     ) -> None:
         """Replace a cluster's alerts, and add changes and notifications (channel and alert). Within a transaction."""

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 from sparklog.clock import Clock
 from sparklog.monitoring.alerts.channels_of_file import Channel, Command, Mail, Webhook
-from sparklog.monitoring.alerts.notifications import Message
+from sparklog.monitoring.alerts.notifications import NotificationText
 from sparklog.types import printable
 
 GRACE_SECONDS = 1.0
@@ -47,7 +47,7 @@ class Sent(NamedTuple):
     problem: str
 
 
-def send_all(messages: Mapping[str, tuple[Channel, Message]], clock: Clock) -> Iterator[Sent]:
+def send_all(messages: Mapping[str, tuple[Channel, NotificationText]], clock: Clock) -> Iterator[Sent]:
     """Send a message to each channel, by name; yield each outcome as it becomes known. Never raises."""
     results: queue.Queue[Sent] = queue.Queue()
     for name, (channel, message) in messages.items():
@@ -67,7 +67,7 @@ def send_all(messages: Mapping[str, tuple[Channel, Message]], clock: Clock) -> I
                 yield sent
 
 
-def _send(name: str, channel: Channel, message: Message, results: queue.Queue[Sent]) -> None:
+def _send(name: str, channel: Channel, message: NotificationText, results: queue.Queue[Sent]) -> None:
     try:
         send(channel, message)
     except Exception as error:  # of libraries and servers: it belongs to this channel alone
@@ -76,9 +76,9 @@ def _send(name: str, channel: Channel, message: Message, results: queue.Queue[Se
         results.put(Sent(name, ""))
 
 
-def send(channel: Channel, message: Message) -> None:
+def send(channel: Channel, message: NotificationText) -> None:
     """Send a message. Raises OSError, HTTPException or SMTPException, which are no errors of sparklog."""
-    sender: Callable[[Any, Message], None] = _SENDERS[type(channel)]
+    sender: Callable[[Any, NotificationText], None] = _SENDERS[type(channel)]
     sender(channel, message)
 
 
@@ -157,7 +157,7 @@ def _opener(deadline: _Deadline) -> urllib.request.OpenerDirector:
     return urllib.request.build_opener(_NoRedirects, Handler, SecureHandler)
 
 
-def _post(webhook: Webhook, message: Message) -> None:
+def _post(webhook: Webhook, message: NotificationText) -> None:
     headers = {"Content-Type": "application/json", "User-Agent": "sparklog", **webhook.headers}
     data = json.dumps(message.document).encode()
     request = urllib.request.Request(webhook.url, data, headers, method="POST")
@@ -171,7 +171,7 @@ def _post(webhook: Webhook, message: Message) -> None:
             raise HTTPException(f"the webhook answered {error.code} {error.reason}: {answer}".rstrip(": ")) from None
 
 
-def _run(command: Command, message: Message) -> None:
+def _run(command: Command, message: NotificationText) -> None:
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             command.arguments,
@@ -195,7 +195,7 @@ def _run(command: Command, message: Message) -> None:
             raise OSError(f"the command ended with {process.returncode}: {shown}".rstrip(": "))
 
 
-def _mail(mail: Mail, message: Message) -> None:
+def _mail(mail: Mail, message: NotificationText) -> None:
     letter = EmailMessage()
     letter["Subject"], letter["From"], letter["To"] = message.title, mail.sender, ", ".join(mail.to)
     letter["Date"], letter["Message-ID"] = formatdate(), make_msgid(domain="sparklog.invalid")
@@ -225,4 +225,4 @@ def _connect(mail: Mail, deadline: _Deadline) -> smtplib.SMTP:
     return Watched(mail.host, mail.port, timeout=mail.timeout_seconds)
 
 
-_SENDERS: dict[type, Callable[[Any, Message], None]] = {Webhook: _post, Command: _run, Mail: _mail}
+_SENDERS: dict[type, Callable[[Any, NotificationText], None]] = {Webhook: _post, Command: _run, Mail: _mail}

@@ -25,10 +25,10 @@ from sparklog.monitoring.alerts.rules import Rule, RuleBook
 from sparklog.monitoring.alerts.ticks import Reading, Tick, is_outdated, next_tick
 from sparklog.monitoring.alerts.transitions import (
     FIRING,
+    AlertChange,
+    AlertOutcome,
     AlertState,
-    Change,
     Observation,
-    Outcome,
     Subject,
     decide,
 )
@@ -53,7 +53,7 @@ class Evaluation(NamedTuple):
     cluster_id: str
     time_ms: int
     alerts: list[Alert]
-    changes: list[Change]
+    changes: list[AlertChange]
     problems: list[str]
 
     @property
@@ -131,18 +131,18 @@ class Alerts:
                 problems.append(f"rule {rule.name} could not be evaluated: {error}")
         return measured
 
-    def _decide(self, cluster: str, begun: Reading, measured: dict[str, dict[Subject, Observation]]) -> Outcome:
+    def _decide(self, cluster: str, begun: Reading, measured: dict[str, dict[Subject, Observation]]) -> AlertOutcome:
         with self._file.transaction():
             last, earlier = self._file.last_tick(cluster), self._file.alerts(cluster)
             if is_outdated(last, begun):
-                return Outcome(earlier, [])
+                return AlertOutcome(earlier, [])
             tick: Tick = next_tick(last, begun)
             outcome = decide(self._book.rules, measured, earlier, tick)
             notifications = [each for change in outcome.changes for each in self._notifications(change)]
             self._file.save(cluster, tick, outcome.states, outcome.changes, notifications)
         return outcome
 
-    def _notifications(self, change: Change) -> list[tuple[str, dict[str, Any]]]:
+    def _notifications(self, change: AlertChange) -> list[tuple[str, dict[str, Any]]]:
         rule = next((rule for rule in self._book.rules if rule.name == change.rule), None)
         channels = list(self._book.channels) if rule is None else rule.notify
         return [(channel, alert_of(rule, change)) for channel in channels]
@@ -165,7 +165,7 @@ class Alerts:
             problems.append(f"channel {sent.channel}: {sent.problem}{given_up}")
         return problems
 
-    def _describe(self, outcome: Outcome) -> list[Alert]:
+    def _describe(self, outcome: AlertOutcome) -> list[Alert]:
         by_name = {rule.name: rule for rule in self._book.rules}
         alerts = []
         for (name, subject), state in outcome.states.items():

@@ -29,7 +29,7 @@ from sparklog.monitoring.commit_rows import read_rows
 from sparklog.monitoring.facts.files import retired_files
 from sparklog.monitoring.facts.groups import unread
 from sparklog.monitoring.facts.topics import stored_bytes
-from sparklog.monitoring.system_tables import Selection, SystemTables
+from sparklog.monitoring.system_tables import RowSelection, SystemTables
 from sparklog.protocol.state import State, TopicState
 from sparklog.types import TopicPartition
 
@@ -76,7 +76,7 @@ class View:
         if time_ms not in self._lags:
             until_ms = max(time_ms, self.state.timestamp_ms) if time_ms == self.time_ms else time_ms
             ahead = (until_ms - time_ms) / 1000
-            table = self._tables.read("lag", Selection(until_ms=until_ms), self.state)
+            table = self._tables.read("lag", RowSelection(until_ms=until_ms), self.state)
             names = ("group", "topic", "partition", "offset", "lag", "lag_seconds")
             self._lags[time_ms] = {
                 (group, TopicPartition(topic, number)): (
@@ -97,7 +97,7 @@ class View:
             step_ms = max(round(seconds * 1000 / RISING_STEPS), 1)
             until_ms = max(self.time_ms, self.state.timestamp_ms)
             first_ms = until_ms - RISING_STEPS * step_ms
-            selection = Selection(since_ms=first_ms, until_ms=until_ms, step_ms=step_ms)
+            selection = RowSelection(since_ms=first_ms, until_ms=until_ms, step_ms=step_ms)
             table = self._tables.read("lag", selection, self.state)
             lags = pc.max_element_wise(table.column("lag"), 0, skip_nulls=False)  # as ``unread``
             table = table.set_column(table.schema.get_field_index("lag"), "lag", lags)

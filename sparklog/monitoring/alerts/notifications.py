@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from sparklog.clock import utc_text
 from sparklog.monitoring.alerts.quantities import Unit, show
 from sparklog.monitoring.alerts.rules import KINDS, Rule
-from sparklog.monitoring.alerts.transitions import FIRING, Change, Subject
+from sparklog.monitoring.alerts.transitions import FIRING, AlertChange, Subject
 from sparklog.types import printable
 
 VERSION = 1
@@ -22,7 +22,7 @@ MAX_LINES = 20
 """Alerts that the text of a notification shows."""
 
 
-class Message(NamedTuple):
+class NotificationText(NamedTuple):
     """A notification: a title and a text for people, and the document for programs."""
 
     title: str
@@ -46,7 +46,7 @@ def summarize(rule: Rule, subject: Subject, value: float, detail: str) -> str:
     return f"{describe_subject(subject)}: {measured} ({KINDS[rule.kind].meaning}){remark}"
 
 
-def alert_of(rule: Rule | None, change: Change) -> dict[str, Any]:
+def alert_of(rule: Rule | None, change: AlertChange) -> dict[str, Any]:
     """Return a change as the JSON of an alert; ``rule`` is None if it was removed."""
     summary = "its rule was removed" if rule is None else summarize(rule, change.subject, change.value, change.detail)
     return {
@@ -65,7 +65,7 @@ def alert_of(rule: Rule | None, change: Change) -> dict[str, Any]:
     }
 
 
-def message_of(cluster_id: str, root: str, alerts: Sequence[dict[str, Any]]) -> Message:
+def message_of(cluster_id: str, root: str, alerts: Sequence[dict[str, Any]]) -> NotificationText:
     """Return the notification about alerts, each as ``alert_of`` made it, with an ``id``."""
     firing = sum(alert["status"] == FIRING for alert in alerts)
     counts = [f"{firing} firing"] * bool(firing) + [f"{len(alerts) - firing} resolved"] * (firing < len(alerts))
@@ -76,7 +76,7 @@ def message_of(cluster_id: str, root: str, alerts: Sequence[dict[str, Any]]) -> 
         lines.append(f"and {len(alerts) - MAX_LINES} more")
     lines.append(f"cluster {cluster_id} at {printable(root)}")
     document = {"version": VERSION, "cluster_id": cluster_id, "root": root, "text": "\n".join([title, *lines])}
-    return Message(title, "\n".join(lines), {**document, "alerts": list(alerts)})
+    return NotificationText(title, "\n".join(lines), {**document, "alerts": list(alerts)})
 
 
 def _line(alert: dict[str, Any]) -> str:

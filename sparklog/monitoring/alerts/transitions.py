@@ -51,7 +51,7 @@ class AlertState(NamedTuple):
     detail: str = ""
 
 
-class Change(NamedTuple):
+class AlertChange(NamedTuple):
     """An alert began to fire, or resolved. ``since_ms`` is when its value passed the threshold."""
 
     rule: str
@@ -63,11 +63,11 @@ class Change(NamedTuple):
     detail: str = ""
 
 
-class Outcome(NamedTuple):
+class AlertOutcome(NamedTuple):
     """The alerts that are pending or firing, and what has changed."""
 
     states: dict[AlertKey, AlertState]
-    changes: list[Change]
+    changes: list[AlertChange]
 
 
 def decide(
@@ -75,13 +75,13 @@ def decide(
     measured: Mapping[str, Mapping[Subject, Observation]],
     earlier: Mapping[AlertKey, AlertState],
     tick: Tick,
-) -> Outcome:
+) -> AlertOutcome:
     """Return the alerts after an evaluation. ``measured`` has, by rule, what it found; a rule that could not be
     measured is not in it."""
     by_name = {rule.name: rule for rule in rules}
     keys = dict.fromkeys(earlier)
     keys.update(dict.fromkeys((name, subject) for name in by_name for subject in measured.get(name, ())))
-    outcome = Outcome({}, [])
+    outcome = AlertOutcome({}, [])
     for key in keys:
         name, subject = key
         rule, before = by_name.get(name), earlier.get(key)
@@ -113,11 +113,11 @@ def _next(rule: Rule, before: AlertState | None, seen: Observation, tick: Tick) 
 
 
 def _note_change(
-    changes: list[Change], key: AlertKey, before: AlertState | None, after: AlertState | None, tick: Tick
+    changes: list[AlertChange], key: AlertKey, before: AlertState | None, after: AlertState | None, tick: Tick
 ) -> None:
     fired = before is not None and before.status == FIRING
     fires = after is not None and after.status == FIRING
     if fires and not fired and after is not None:
-        changes.append(Change(*key, FIRING, tick.time_ms, after.since_ms, after.value, after.detail))
+        changes.append(AlertChange(*key, FIRING, tick.time_ms, after.since_ms, after.value, after.detail))
     elif fired and not fires and before is not None:
-        changes.append(Change(*key, RESOLVED, tick.time_ms, before.since_ms, before.value, before.detail))
+        changes.append(AlertChange(*key, RESOLVED, tick.time_ms, before.since_ms, before.value, before.detail))

@@ -63,7 +63,7 @@ MAX_NEW_LISTINGS = 64
 """Listings of retired files that one such read opens."""
 
 
-class Selection(NamedTuple):
+class MetricSelection(NamedTuple):
     """What is exported, and the labels that every sample has."""
 
     topics: NameFilter = NameFilter()
@@ -102,7 +102,7 @@ class _SlowFacts(NamedTuple):
 class ClusterMetrics:
     """The metrics of a cluster. Not thread-safe. ``unread_commits`` are those that no counter includes."""
 
-    def __init__(self, coordinator: Coordinator, selection: Selection) -> None:
+    def __init__(self, coordinator: Coordinator, selection: MetricSelection) -> None:
         self._coordinator = coordinator
         self._selection = selection
         self._labels = Labels(selection.labels)

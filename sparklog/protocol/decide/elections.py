@@ -39,7 +39,7 @@ MAX_CHANGES = 10_000
 """Most partitions whose leader or ISR one commit changes, so that it stays below ``limits.MAX_COMMIT_BYTES``."""
 
 
-class Checked(NamedTuple):
+class CheckedBrokers(NamedTuple):
     """Results of the checks of brokers. ``went_back`` are locations that hold less than they did before."""
 
     online: Collection[int] = ()
@@ -131,7 +131,7 @@ class PartitionChange:
         self.isr, self.adding, self.removing = isr, [], []
 
 
-def broker_checks(state: State, epoch: int, checked: Checked, limit: int = MAX_CHANGES) -> Decision[Elected]:
+def broker_checks(state: State, epoch: int, checked: CheckedBrokers, limit: int = MAX_CHANGES) -> Decision[Elected]:
     """Set brokers online or offline, and change leaders and ISRs accordingly; the result is ``Elected``.
 
     Includes changes that an earlier pass left undone. Raises ControllerMovedError.

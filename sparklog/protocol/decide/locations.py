@@ -41,7 +41,7 @@ def replace_location(state: State, broker: int, url: str) -> Decision[None]:
 # -- moves
 
 
-class Seen(NamedTuple):
+class SeenLocation(NamedTuple):
     """What a location was found to hold of a partition at ``version``, when its log ended at ``log_end_offset``:
     ``missing`` are the live files that it lacks."""
 
@@ -51,7 +51,7 @@ class Seen(NamedTuple):
     missing: tuple[str, ...] = ()
 
 
-Holdings = Mapping[TopicPartition, Seen]
+Holdings = Mapping[TopicPartition, SeenLocation]
 """What a location holds, by partition."""
 
 
@@ -117,7 +117,7 @@ def move_location(
     return Decision([*moved.actions, *changes], Move(True, behind=tuple(behind)))
 
 
-def still_holds(state: State, name: TopicPartition, partition: PartitionState, seen: Seen) -> bool:
+def still_holds(state: State, name: TopicPartition, partition: PartitionState, seen: SeenLocation) -> bool:
     """Return whether the partition has the live files that it had when the location was looked at."""
     return (
         state.topics[name.topic].topic_id == seen.topic_id
@@ -158,7 +158,7 @@ class Verified(NamedTuple):
     lack: tuple[int, ...] = ()
 
 
-class Verification(NamedTuple):
+class LocationVerification(NamedTuple):
     """The result of ``verify_isr``: partitions whose ISR shrank, those without a replica that holds all files, and
     those that have changed since they were looked at."""
 
@@ -167,7 +167,7 @@ class Verification(NamedTuple):
     unseen: tuple[TopicPartition, ...] = ()
 
 
-def verify_isr(state: State, found: Mapping[TopicPartition, Verified]) -> Decision[Verification]:
+def verify_isr(state: State, found: Mapping[TopicPartition, Verified]) -> Decision[LocationVerification]:
     """Let replicas that were not found to hold all files leave the ISR, where another one was; where none was, those
     leave that lack some, if it is not known of another one: it may have the only copy. Where all lack some, the ISR
     stays as it is. What was appended since does not matter: its commit names who has it."""
@@ -193,7 +193,7 @@ def verify_isr(state: State, found: Mapping[TopicPartition, Verified]) -> Decisi
         if hold and action is not None:
             changes.append(action)
             shrunk.append(name)
-    return Decision(changes, Verification(tuple(shrunk), tuple(unheld), tuple(unseen)))
+    return Decision(changes, LocationVerification(tuple(shrunk), tuple(unheld), tuple(unseen)))
 
 
 # -- removal of surplus copies

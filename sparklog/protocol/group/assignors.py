@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from sparklog.errors import InconsistentGroupProtocolError
 from sparklog.protocol.group import sticky
 from sparklog.protocol.group.subscriptions import (
-    Subscription,
+    MemberSubscription,
     java_key,
     java_sorted,
     member_order,
@@ -27,14 +27,14 @@ from sparklog.protocol.group.subscriptions import (
 )
 from sparklog.types import TopicPartition
 
-__all__ = ["ASSIGNORS", "Subscription", "assign", "choose_assignor", "withhold_owned"]
+__all__ = ["ASSIGNORS", "MemberSubscription", "assign", "choose_assignor", "withhold_owned"]
 
 ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
 Assignment = dict[str, list[TopicPartition]]
 
 
-def assign(assignor: str, partitions: Mapping[str, int], members: Mapping[str, Subscription]) -> Assignment:
+def assign(assignor: str, partitions: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Assignment:
     """Return the partitions of each member; every member is a key, possibly with an empty list.
 
     Args:
@@ -58,7 +58,9 @@ def assign(assignor: str, partitions: Mapping[str, int], members: Mapping[str, S
     return sticky.assign(topics, members, order, grouped=assignor == "sticky")
 
 
-def withhold_owned(target: Mapping[str, Sequence[TopicPartition]], members: Mapping[str, Subscription]) -> Assignment:
+def withhold_owned(
+    target: Mapping[str, Sequence[TopicPartition]], members: Mapping[str, MemberSubscription]
+) -> Assignment:
     """Return the part of a ``cooperative-sticky`` target without partitions that another member must release first.
 
     ``members`` is the argument that ``target`` was computed from. The order of each member's partitions is kept.
@@ -84,7 +86,7 @@ def choose_assignor(preferences: Mapping[str, Sequence[str]]) -> str:
     return max(table_order(java_sorted(votes)), key=votes.count)
 
 
-def _static_first(members: Mapping[str, Subscription], order: Sequence[str]) -> list[str]:
+def _static_first(members: Mapping[str, MemberSubscription], order: Sequence[str]) -> list[str]:
     """Sort static members first, by ``group.instance.id``, then the others by member id."""
 
     def key(member: str) -> tuple[bool, bytes]:
@@ -94,7 +96,9 @@ def _static_first(members: Mapping[str, Subscription], order: Sequence[str]) -> 
     return sorted(order, key=key)
 
 
-def _assign_ranges(topics: Mapping[str, int], members: Mapping[str, Subscription], order: Sequence[str]) -> Assignment:
+def _assign_ranges(
+    topics: Mapping[str, int], members: Mapping[str, MemberSubscription], order: Sequence[str]
+) -> Assignment:
     """Split each topic into as many ranges as it has subscribers; the first ones are longer by one if necessary."""
     subscribers = _find_subscribers(topics, members, _static_first(members, order))
     assigned: Assignment = {member: [] for member in members}
@@ -111,7 +115,7 @@ def _assign_ranges(topics: Mapping[str, int], members: Mapping[str, Subscription
 
 
 def _find_subscribers(
-    topics: Mapping[str, int], members: Mapping[str, Subscription], order: Sequence[str]
+    topics: Mapping[str, int], members: Mapping[str, MemberSubscription], order: Sequence[str]
 ) -> Mapping[str, Sequence[str]]:
     """Return the subscribers of each topic, in this order of the members."""
     if len({members[member].topics for member in order}) == 1:
@@ -125,7 +129,7 @@ def _find_subscribers(
 
 
 def _assign_round_robin(
-    topics: Mapping[str, int], members: Mapping[str, Subscription], order: Sequence[str]
+    topics: Mapping[str, int], members: Mapping[str, MemberSubscription], order: Sequence[str]
 ) -> Assignment:
     """Assign all partitions in order to the members in turn; members that do not subscribe to the topic are skipped."""
     circle = _static_first(members, order)

@@ -17,7 +17,7 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from sparklog.protocol.commits import JoinGroup
-from sparklog.protocol.group.assignors import Subscription, assign, choose_assignor
+from sparklog.protocol.group.assignors import MemberSubscription, assign, choose_assignor
 from sparklog.protocol.state import GroupState, MemberState, Partitions
 from sparklog.types import TopicPartition
 
@@ -111,7 +111,9 @@ def _compute_target(group: GroupState, assignor: str, counts: Mapping[str, int])
     members = tuple(
         (
             name,
-            Subscription(member.topics, tuple(list_partitions(member.assigned)), group.generation, member.instance_id),
+            MemberSubscription(
+                member.topics, tuple(list_partitions(member.assigned)), group.generation, member.instance_id
+            ),
         )
         for name, member in group.members.items()
     )
@@ -120,7 +122,7 @@ def _compute_target(group: GroupState, assignor: str, counts: Mapping[str, int])
 
 @lru_cache(maxsize=_REMEMBERED_ASSIGNMENTS)
 def _assign(
-    assignor: str, counts: tuple[tuple[str, int], ...], members: tuple[tuple[str, Subscription], ...]
+    assignor: str, counts: tuple[tuple[str, int], ...], members: tuple[tuple[str, MemberSubscription], ...]
 ) -> dict[str, Partitions]:
     """Return the assignor's result by member. Cached and shared: must not be modified."""
     return {name: _group_by_topic(share) for name, share in assign(assignor, dict(counts), dict(members)).items()}

@@ -33,7 +33,14 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from sparklog.protocol.group.subscriptions import Subscription, java_sorted, partition_hash, slot, slots, table_order
+from sparklog.protocol.group.subscriptions import (
+    MemberSubscription,
+    java_sorted,
+    partition_hash,
+    slot,
+    slots,
+    table_order,
+)
 from sparklog.types import TopicPartition
 
 Assignment = dict[str, list[TopicPartition]]
@@ -53,7 +60,7 @@ class Claims(NamedTuple):
 
 
 def assign(
-    topics: Mapping[str, int], members: Mapping[str, Subscription], order: Sequence[str], *, grouped: bool
+    topics: Mapping[str, int], members: Mapping[str, MemberSubscription], order: Sequence[str], *, grouped: bool
 ) -> Assignment:
     """Return the target of a sticky assignor.
 
@@ -70,13 +77,13 @@ def assign(
     return _Balancer(topics, {member: _drop_unsubscribed(members[member]) for member in order}, claims).run()
 
 
-def _drop_unsubscribed(subscription: Subscription) -> Subscription:
+def _drop_unsubscribed(subscription: MemberSubscription) -> MemberSubscription:
     owned = tuple(partition for partition in subscription.owned if partition.topic in subscription.topics)
     return subscription._replace(owned=owned)
 
 
 def changing_owner(
-    target: Mapping[str, Sequence[TopicPartition]], members: Mapping[str, Subscription], order: Sequence[str]
+    target: Mapping[str, Sequence[TopicPartition]], members: Mapping[str, MemberSubscription], order: Sequence[str]
 ) -> set[TopicPartition]:
     """Return the partitions of a target that another member must release before their new owner may have them."""
     claims = _resolve({member: members[member].owned for member in order}, members)
@@ -116,7 +123,7 @@ def _select_existing(
     return sorted(existing, key=lambda partition: (rank[partition.topic], partition.partition))
 
 
-def _resolve(reported: Mapping[str, Sequence[TopicPartition]], members: Mapping[str, Subscription]) -> Claims:
+def _resolve(reported: Mapping[str, Sequence[TopicPartition]], members: Mapping[str, MemberSubscription]) -> Claims:
     holder: dict[TopicPartition, str] = {}
     claims = Claims({}, set())
     for member, claimed in reported.items():
@@ -140,7 +147,7 @@ def _resolve(reported: Mapping[str, Sequence[TopicPartition]], members: Mapping[
     return claims
 
 
-def _all_equal(members: Mapping[str, Subscription]) -> bool:
+def _all_equal(members: Mapping[str, MemberSubscription]) -> bool:
     first, *others = members.values()
     topics = frozenset(first.topics)
     return all(other.topics == first.topics or frozenset(other.topics) == topics for other in others)
@@ -236,7 +243,7 @@ class _Balancer:
     lose some, fewest first; ``_held`` counts the partitions of each member by topic during moves.
     """
 
-    def __init__(self, topics: Mapping[str, int], members: Mapping[str, Subscription], claims: Claims) -> None:
+    def __init__(self, topics: Mapping[str, int], members: Mapping[str, MemberSubscription], claims: Claims) -> None:
         self._names = java_sorted(members)
         self._number = {name: number for number, name in enumerate(self._names)}
         self._topics = topics
@@ -260,7 +267,9 @@ class _Balancer:
         self._fewest: dict[str, tuple[int, int]] = {}
         self._balanced: bool | None = None
 
-    def _earlier_owners(self, members: Mapping[str, Subscription], order: Sequence[str]) -> dict[TopicPartition, int]:
+    def _earlier_owners(
+        self, members: Mapping[str, MemberSubscription], order: Sequence[str]
+    ) -> dict[TopicPartition, int]:
         """Return the owner of each partition in the latest generation before the current one."""
         current = max(max(members[name].generation, -1) for name in order)
         latest: dict[TopicPartition, tuple[int, int]] = {}

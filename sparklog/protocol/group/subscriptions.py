@@ -22,7 +22,7 @@ _FEWEST_SLOTS = 16
 _MASK = 0xFFFFFFFF
 
 
-class Subscription(NamedTuple):
+class MemberSubscription(NamedTuple):
     """What a member subscribes to, and what it claims to own.
 
     Attributes:
@@ -92,7 +92,7 @@ def member_order(members: Iterable[str]) -> list[str]:
 
 
 def subscribed_partitions(
-    partitions: Mapping[str, int], members: Mapping[str, Subscription], order: Iterable[str]
+    partitions: Mapping[str, int], members: Mapping[str, MemberSubscription], order: Iterable[str]
 ) -> dict[str, int]:
     """Return the partition count of each existing topic with a subscriber, in the order of an assignor."""
     lists = dict.fromkeys(members[member].topics for member in order)

@@ -151,7 +151,7 @@ class Output(NamedTuple):
     rewrite: bool = True
 
 
-class Pass(NamedTuple):
+class CompactionPass(NamedTuple):
     """One pass over a log, at ``now_ms``."""
 
     first_dirty_offset: int
@@ -172,7 +172,7 @@ class Pass(NamedTuple):
         return min(self.now_ms + self.rules.delete_retention_ms, LONG_MAX)
 
 
-def outputs(surveys: Iterable[Survey], cleaning: Pass) -> list[Output]:
+def outputs(surveys: Iterable[Survey], cleaning: CompactionPass) -> list[Output]:
     """Distribute the survivors of a log over files of up to ``segment.bytes`` (Cleaner.groupSegmentsBySize).
 
     Segments without survivors are in no file. A large unchanged segment is not rewritten.
@@ -191,7 +191,7 @@ def outputs(surveys: Iterable[Survey], cleaning: Pass) -> list[Output]:
 class _OutputBuilder:
     """Collects segments that become one file."""
 
-    def __init__(self, cleaning: Pass) -> None:
+    def __init__(self, cleaning: CompactionPass) -> None:
         self.members: list[Survey] = []
         self._cleaning = cleaning
         self._bytes = 0
@@ -218,18 +218,18 @@ class _OutputBuilder:
         return NO_HORIZON in (horizon, self._horizon) or horizon // window == self._horizon // window
 
 
-def _stands_alone(survey: Survey, cleaning: Pass) -> bool:
+def _stands_alone(survey: Survey, cleaning: CompactionPass) -> bool:
     """Return whether a segment is kept as it is, because it is large and unchanged."""
     large = 2 * survey.segment.size_bytes >= cleaning.rules.segment_bytes
     return large and _is_unchanged(survey, cleaning)
 
 
-def _is_unchanged(survey: Survey, cleaning: Pass) -> bool:
+def _is_unchanged(survey: Survey, cleaning: CompactionPass) -> bool:
     horizon = cleaning.horizon_of(survey)
     return survey.is_whole and horizon in (NO_HORIZON, survey.segment.delete_horizon_ms)
 
 
-def _ensure_progress(planned: list[Output], cleaning: Pass) -> list[Output]:
+def _ensure_progress(planned: list[Output], cleaning: CompactionPass) -> list[Output]:
     """Rewrite at least one dirty segment, since the progress of a pass is recorded with a replacement."""
     dirty = [
         number

@@ -209,7 +209,7 @@ def say(program: str, text: str) -> None:
     print(f"{program}: {text}", file=sys.stderr, flush=True)  # noqa: T201
 
 
-class Progress:
+class JobProgress:
     """Shows the progress of Spark's running stages while the ``with`` block runs, on a terminal or in a notebook."""
 
     def __init__(self, program: str, spark: SparkSession, clock: Clock | None = None) -> None:
@@ -220,7 +220,7 @@ class Progress:
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._report, name=f"{program} progress", daemon=True)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> JobProgress:
         if self._shown.is_shown:
             self._thread.start()
         return self

@@ -55,7 +55,7 @@ _LOCAL = re.compile(r"local(?:\[[^,\]]*(?:,\s*(\d+)\s*)?\])?")
 _ARROW_SCHEMA = pa.schema([("number", pa.int64()), ("succeeded", pa.bool_()), ("body", pa.binary())])
 
 
-class Outcome(NamedTuple):
+class TaskOutcome(NamedTuple):
     """Outcome of the task with this number: a pickled result, or a pickled (error, traceback)."""
 
     number: int
@@ -101,7 +101,7 @@ class SparkTasks:
             outcomes = run_in_arrow(self._spark, code, payloads, description)
         else:
             outcomes = self._run_in_context(code, payloads, description)
-        failed: list[Outcome] = []
+        failed: list[TaskOutcome] = []
         try:
             for outcome in outcomes:
                 if outcome.succeeded:
@@ -112,7 +112,9 @@ class SparkTasks:
             outcomes.close()
         _raise_first(failed)
 
-    def _run_in_context(self, code: bytes, payloads: list[bytes], description: str) -> Generator[Outcome, None, None]:
+    def _run_in_context(
+        self, code: bytes, payloads: list[bytes], description: str
+    ) -> Generator[TaskOutcome, None, None]:
         job = _Job(self._spark, code, payloads, description, f"sparklog-{self._ids.write_id()}")
         try:
             yield from job.outcomes(self._check)
@@ -128,7 +130,7 @@ class _Job:
         self._description = description
         self._group = group
         self._count = len(payloads)
-        self._arrived: deque[Outcome | BaseException | None] = deque()
+        self._arrived: deque[TaskOutcome | BaseException | None] = deque()
         self._arrival = Wakeup()
         arrivals = Arrivals()
         arrivals.report = self._report
@@ -151,14 +153,14 @@ class _Job:
             error = raised
         self._report(error)
 
-    def _report(self, arrived: Outcome | BaseException | None) -> None:
+    def _report(self, arrived: TaskOutcome | BaseException | None) -> None:
         self._arrived.append(arrived)
         self._arrival.set()
 
-    def outcomes(self, check: Callable[[], None]) -> Iterator[Outcome]:
+    def outcomes(self, check: Callable[[], None]) -> Iterator[TaskOutcome]:
         """Yield each task's outcome once. Raises SparklogError if the job as a whole failed."""
         seen: set[int] = set()
-        while isinstance(arrival := self._next(check), Outcome):
+        while isinstance(arrival := self._next(check), TaskOutcome):
             if arrival.number not in seen:
                 seen.add(arrival.number)
                 yield arrival
@@ -170,7 +172,7 @@ class _Job:
                 f"{self._description}: {self._count - len(seen)} of them returned no result; run it again"
             )
 
-    def _next(self, check: Callable[[], None]) -> Outcome | BaseException | None:
+    def _next(self, check: Callable[[], None]) -> TaskOutcome | BaseException | None:
         while True:
             check()
             if self._arrived:
@@ -185,27 +187,27 @@ class _Job:
         _accumulatorRegistry.pop(self._reports.aid, None)
 
 
-class Arrivals(Picklable, AccumulatorParam[list[Outcome]]):
+class Arrivals(Picklable, AccumulatorParam[list[TaskOutcome]]):
     """Merges outcomes for Spark: on the driver ``report`` is called with each, on executors they form a list."""
 
     left_out = ("report",)
-    report: Callable[[Outcome], None] | None = None
+    report: Callable[[TaskOutcome], None] | None = None
 
-    def zero(self, value: list[Outcome]) -> list[Outcome]:
+    def zero(self, value: list[TaskOutcome]) -> list[TaskOutcome]:
         return []
 
-    def addInPlace(self, value1: list[Outcome], value2: list[Outcome]) -> list[Outcome]:
+    def addInPlace(self, value1: list[TaskOutcome], value2: list[TaskOutcome]) -> list[TaskOutcome]:
         if self.report is None:
             return [*value1, *value2]
         for outcome in value2:
-            self.report(Outcome(*outcome))
+            self.report(TaskOutcome(*outcome))
         return []
 
 
 class Task(Picklable):
     """The function that an executor calls with the one item of its partition; reports through an accumulator."""
 
-    def __init__(self, code: bytes, reports: Accumulator[list[Outcome]], failures: int) -> None:
+    def __init__(self, code: bytes, reports: Accumulator[list[TaskOutcome]], failures: int) -> None:
         self._state = dumps((code, reports, failures))
 
     def __call__(self, items: Iterable[tuple[int, bytes]]) -> None:
@@ -216,7 +218,7 @@ class Task(Picklable):
             reports.add([run_task(code, number, payload, is_last=attempt + 1 >= failures)])
 
 
-def run_task(code: bytes, number: int, payload: bytes, is_last: bool = True) -> Outcome:
+def run_task(code: bytes, number: int, payload: bytes, is_last: bool = True) -> TaskOutcome:
     """Run a task and return its outcome. An error is an outcome on the last attempt, or if it is deterministic; else it
     is raised, so that Spark retries the task."""
     try:
@@ -224,8 +226,8 @@ def run_task(code: bytes, number: int, payload: bytes, is_last: bool = True) -> 
     except Exception as error:
         if not is_last and (isinstance(error, StorageError) or not isinstance(error, SparklogError)):
             raise
-        return Outcome(number, False, _pickle_error(error))
-    return Outcome(number, True, body)
+        return TaskOutcome(number, False, _pickle_error(error))
+    return TaskOutcome(number, True, body)
 
 
 def max_failures(master: str | None, conf: Any) -> int:
@@ -238,7 +240,7 @@ def max_failures(master: str | None, conf: Any) -> int:
 
 def run_in_arrow(
     spark: SparkSession, code: bytes, payloads: list[bytes], description: str
-) -> Generator[Outcome, None, None]:
+) -> Generator[TaskOutcome, None, None]:
     """Run tasks through DataFrames, for Spark Connect: outcomes are yielded when all tasks are finished."""
     count = len(payloads)
     body = ArrowTask(code, payloads)
@@ -247,7 +249,7 @@ def run_in_arrow(
     except Exception as error:
         raise _job_error(description, error) from error
     for row in rows:
-        yield Outcome(row.number, row.succeeded, bytes(row.body))
+        yield TaskOutcome(row.number, row.succeeded, bytes(row.body))
 
 
 class ArrowTask(Picklable):
@@ -289,7 +291,7 @@ def _pickle_error(error: Exception) -> bytes:
     return pickled
 
 
-def _raise_first(failed: list[Outcome]) -> None:
+def _raise_first(failed: list[TaskOutcome]) -> None:
     for outcome in failed[1:]:
         logger.warning("another task failed: %s", pickle.loads(outcome.body)[0])
     if failed:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from sparklog.coordinator import Coordinator
-from sparklog.coordinator.offsets_topic import PARTITIONS, RECORDS_PER_COMMIT, Change, changes, record_batch, runs
+from sparklog.coordinator.offsets_topic import PARTITIONS, RECORDS_PER_COMMIT, OffsetChange, changes, record_batch, runs
 from sparklog.errors import ObjectNotFoundError
 from sparklog.format.schema import HEADERS, record_schema
 from sparklog.log.layout import read_boundary
@@ -33,7 +33,7 @@ class ConsumerOffsets:
         self._coordinator = coordinator
         self._end = state.version + 1
         self._first = read_boundary(coordinator.store) + 1
-        self._changes: dict[int, list[tuple[int, int, list[Change]]]] | None = None
+        self._changes: dict[int, list[tuple[int, int, list[OffsetChange]]]] | None = None
 
     @property
     def start_offset(self) -> int:
@@ -59,7 +59,7 @@ class ConsumerOffsets:
                 records.append(Records(base + run[0].number, _with_headers(record_batch(run, time)), CREATE_TIME))
         return tuple(records)
 
-    def _commits(self) -> dict[int, list[tuple[int, int, list[Change]]]]:
+    def _commits(self) -> dict[int, list[tuple[int, int, list[OffsetChange]]]]:
         """Return version, time and records of the commits that have any, by partition."""
         while self._changes is None:
             try:
@@ -70,8 +70,8 @@ class ConsumerOffsets:
                     raise
         return self._changes
 
-    def _read(self) -> dict[int, list[tuple[int, int, list[Change]]]]:
-        by_partition: dict[int, list[tuple[int, int, list[Change]]]] = {}
+    def _read(self) -> dict[int, list[tuple[int, int, list[OffsetChange]]]]:
+        by_partition: dict[int, list[tuple[int, int, list[OffsetChange]]]] = {}
         for commit in self._coordinator.log.commits(self._first, self._end - 1):
             commit_changes = changes(commit)
             for partition in sorted({change.partition for change in commit_changes}):

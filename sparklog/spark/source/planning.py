@@ -28,7 +28,7 @@ from sparklog.log.segments import PartitionSegments, TopicSegments
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import State
-from sparklog.spark.options import SourceOptions, Subscription
+from sparklog.spark.options import SourceOptions, TopicSubscription
 from sparklog.spark.source.filters import Pruning
 from sparklog.spark.source.offsets import (
     EveryPartition,
@@ -100,7 +100,7 @@ def plan_range(state: State, span: OffsetRange, segments: Iterable[Segment]) -> 
     )
 
 
-class Plan:
+class ReadPlan:
     """Plans one read on one ``state``. Lives for one call of ``partitions``; not thread-safe.
 
     The fetcher reads segments to look up timestamps.
@@ -287,7 +287,7 @@ def lease_read(coordinator: Coordinator, ranges: Sequence[PlannedRange], ttl_ms:
     return take_reader_lease(coordinator, min(planned.version for planned in ranges), ttl_ms)
 
 
-def select(state: State, subscription: Subscription) -> list[TopicPartition]:
+def select(state: State, subscription: TopicSubscription) -> list[TopicPartition]:
     """Return the subscribed partitions, sorted. Raises UnknownTopicOrPartitionError for a missing topic.
 
     As in Spark's Kafka source, ``assign`` skips partitions that a topic does not have, and a pattern matches any part

@@ -26,7 +26,7 @@ from sparklog.spark.broker_stores import readable_stores
 from sparklog.spark.options import SourceOptions
 from sparklog.spark.picklable import Picklable
 from sparklog.spark.source.filters import Pruning, keeps_all, prune
-from sparklog.spark.source.planning import Plan, PlannedRange, lease_read, plan, tasks_of
+from sparklog.spark.source.planning import PlannedRange, ReadPlan, lease_read, plan, tasks_of
 from sparklog.spark.source.range_reader import RangeReader
 from sparklog.spark.source.reused_plans import EXECUTION_ID, PlanIdentity, warn_of_reuse
 from sparklog.spark.source.rows import STORED, read_columns
@@ -82,7 +82,7 @@ class SparklogReader(Picklable, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Return one partition per task, without empty ranges. Errors as ``planning.Plan.ranges``."""
         coordinator = shared_cluster(*self.options.address)
-        ranges = plan(coordinator, lambda fetcher: Plan(coordinator, fetcher, self.options, self.pruned).ranges())
+        ranges = plan(coordinator, lambda fetcher: ReadPlan(coordinator, fetcher, self.options, self.pruned).ranges())
         stores = readable_stores(coordinator)
         lease = lease_read(coordinator, ranges, self.options.reader_lease_ms)
         plan_id = "" if self.options.is_of_past else RandomIds().write_id()

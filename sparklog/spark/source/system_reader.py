@@ -25,7 +25,7 @@ from sparklog.errors import InvalidConfigurationError, InvalidOptionError
 from sparklog.errors.suggestions import did_you_mean
 from sparklog.monitoring.arguments import check_table, parse_selection
 from sparklog.monitoring.schemas import TABLES
-from sparklog.monitoring.system_tables import Selection, SystemTables
+from sparklog.monitoring.system_tables import RowSelection, SystemTables
 from sparklog.spark.options import BOOTSTRAP, STORAGE_PREFIX, SYSTEM, SYSTEM_OPTIONS, Address, Options, address
 from sparklog.spark.picklable import Picklable
 from sparklog.spark.versions.api import arrow_schema
@@ -41,7 +41,7 @@ class SystemOptions:
     partition: int | None
     orphans: bool = False
 
-    def selection(self, now_ms: int) -> Selection:
+    def selection(self, now_ms: int) -> RowSelection:
         return parse_selection(self.table, now_ms, partition=self.partition, orphans=self.orphans, **self.arguments)
 
 

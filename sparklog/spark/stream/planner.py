@@ -30,9 +30,9 @@ from sparklog.log.records.fetch import Fetcher
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets, find_offset, split_offsets, topic_ids
 from sparklog.protocol.state import BrokerState, State
 from sparklog.spark.broker_stores import readable_stores
-from sparklog.spark.options import Subscription
+from sparklog.spark.options import TopicSubscription
 from sparklog.spark.source.filters import Pruning
-from sparklog.spark.source.planning import Plan, PlannedRange, lease_read, plan, plan_range, select
+from sparklog.spark.source.planning import PlannedRange, ReadPlan, lease_read, plan, plan_range, select
 from sparklog.spark.source.ranges import split_ranges
 from sparklog.spark.stream.offsets import (
     Loss,
@@ -112,7 +112,7 @@ class StreamPlanner:
         coordinator, source = self._coordinator, self._options.source
 
         def look_up(fetcher: Fetcher) -> tuple[State, dict[TopicPartition, int]]:
-            found = Plan(coordinator, fetcher, source, Pruning())
+            found = ReadPlan(coordinator, fetcher, source, Pruning())
             return found.state, found.starts()
 
         state, starts = plan(coordinator, look_up)
@@ -263,7 +263,7 @@ class StreamPlanner:
         if subscription.assign:  # ``select`` would warn about missing partitions at every trigger
             return find_logs(state, subscription.assign)
         kept = tuple(name for name in subscription.topics if name not in missing)
-        return find_logs(state, select(state, Subscription(topics=kept)))
+        return find_logs(state, select(state, TopicSubscription(topics=kept)))
 
     def _warn_of_missing(self, topics: list[str]) -> None:
         if topics and topics != self._missing:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sparklog.monitoring.alerts.notifications import describe_subject
 from sparklog.monitoring.alerts.quantities import Unit, show
 from sparklog.monitoring.alerts.rules import KINDS, SEVERITIES, Patterns, Rule
-from sparklog.monitoring.alerts.transitions import FIRING, PENDING, Change, Subject
+from sparklog.monitoring.alerts.transitions import FIRING, PENDING, AlertChange, Subject
 from sparklog.ui.views.cells import ago_cell
 from sparklog.ui.views.overview import Concern
 from sparklog.ui.views.query import Query, address
@@ -65,9 +65,9 @@ def subject_cell(subject: Subject, cluster: str) -> Cell:
     return Cell(text, address(cluster, "topics", names["topic"]) if "topic" in names else "")
 
 
-def changes_table(changes: Sequence[Change], rules: Mapping[str, Rule], cluster: str, query: Query) -> Table:
+def changes_table(changes: Sequence[AlertChange], rules: Mapping[str, Rule], cluster: str, query: Query) -> Table:
     """Return the changes of alerts: what began to fire and what resolved, newest first."""
-    columns: list[Column[Change]] = [
+    columns: list[Column[AlertChange]] = [
         Column("time", "Time", lambda row: row.time_ms, lambda row: time(row.time_ms)),
         Column("state", "State", lambda row: row.status,
                lambda row: Cell(row.status, kind="bad" if row.status == FIRING else "good")),
@@ -81,7 +81,7 @@ def changes_table(changes: Sequence[Change], rules: Mapping[str, Rule], cluster:
                       empty="Nothing has fired since the state of alerts is kept.")  # fmt: skip
 
 
-def _value(change: Change, rules: Mapping[str, Rule]) -> str:
+def _value(change: AlertChange, rules: Mapping[str, Rule]) -> str:
     return show(change.value, rules[change.rule].unit) if change.rule in rules else ""
 
 

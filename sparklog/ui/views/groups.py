@@ -51,7 +51,7 @@ def _topics_cell(row: Mapped) -> Cell:
     return Cell(", ".join(shown(topic, 60) for topic in topics[:3]) + more)
 
 
-class Progress(NamedTuple):
+class GroupProgress(NamedTuple):
     """A group in a partition: ``idle_seconds`` without progress while records wait; None if it is at the end."""
 
     topic: str
@@ -70,7 +70,7 @@ class Progress(NamedTuple):
 
 def progress(
     lag: Iterable[Mapped], offsets: Iterable[Mapped], assigned: Mapping[tuple[str, int], str], now_ms: int
-) -> list[Progress]:
+) -> list[GroupProgress]:
     """Return what a group does in each partition, from its rows of ``lag`` now and of ``offsets``, oldest first.
 
     Without a known change of the offset, records have waited for as long as they were there.
@@ -86,7 +86,7 @@ def progress(
                 candidates.append(max(now_ms - moved[topic_partition], 0) / 1000)
             idle = min(candidates, default=None)
         found.append(
-            Progress(
+            GroupProgress(
                 *topic_partition, row["offset"], row["log_end_offset"], row["lag"], row["lag_seconds"], idle,
                 assigned.get(topic_partition, ""),
             )
@@ -108,9 +108,9 @@ def _last_moves(offsets: Iterable[Mapped]) -> dict[tuple[str, int], int]:
     return moved
 
 
-def progress_table(rows: Sequence[Progress], cluster: str, query: Query) -> Table:
+def progress_table(rows: Sequence[GroupProgress], cluster: str, query: Query) -> Table:
     """Return the partitions of a group, what waits longest first."""
-    columns: list[Column[Progress]] = [
+    columns: list[Column[GroupProgress]] = [
         Column("topic", "Topic", lambda row: (row.topic, row.partition),
                lambda row: topic_cell(row.topic, cluster)),
         Column("partition", "Partition", lambda row: row.partition, lambda row: str(row.partition), True),
@@ -131,13 +131,13 @@ def progress_table(rows: Sequence[Progress], cluster: str, query: Query) -> Tabl
                       empty="The group has no committed offsets in existing topics.")  # fmt: skip
 
 
-def _idle_cell(row: Progress) -> Cell:
+def _idle_cell(row: GroupProgress) -> Cell:
     if row.idle_seconds is None:
         return Cell("" if row.lag == 0 else "unknown")
     return Cell(duration(row.idle_seconds), note="stuck" if row.is_stuck else "", kind="bad" if row.is_stuck else "")
 
 
-def stuck_sentence(rows: Sequence[Progress], now_ms: int) -> str:
+def stuck_sentence(rows: Sequence[GroupProgress], now_ms: int) -> str:
     """Return a sentence on what is stuck and since when, empty if nothing is."""
     stuck = [row for row in rows if row.is_stuck]
     if not stuck:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from sparklog.maintenance.loop import Report
+from sparklog.maintenance.loop import LoopReport
 from sparklog.protocol.state import RemovedFiles, State
 from sparklog.ui.maintenance_pass import PASS_STEPS, Due, DueNow, PassStatus
 from sparklog.ui.views.cells import Mapped, ago_cell, commit_columns, ms_of, size_cell, topic_cell, version_cell
@@ -150,7 +150,7 @@ class _ShownStep(NamedTuple):
     number: int
     step: str
     state: str
-    report: Report | None
+    report: LoopReport | None
 
 
 def show_pass(status: PassStatus, query: Query, now_ms: int) -> ShownPass:

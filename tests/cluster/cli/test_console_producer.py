@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog import limits
-from sparklog.cli.arguments.line_reader import Line, LineReader
+from sparklog.cli.arguments.line_reader import InputLine, LineReader
 from sparklog.cli.arguments.parser import UsageError
 from sparklog.cli.main import main
 from sparklog.client.reader import ConsumerRecord, LogReader
@@ -298,7 +298,7 @@ def test_a_formatted_line_parses_to_the_same_record(
     line = ",".join(f"{name}:{text}" for name, text in headers) + f"\t{shown[0]}\t{shown[1]}"
     if any(text == "\\N" for pair in headers for text in pair) or "\\N" in (key, value):
         return
-    assert reader.record(line.encode(), 1) == Line(
+    assert reader.record(line.encode(), 1) == InputLine(
         None if key is None else key.encode(),
         None if value is None else value.encode(),
         [(name, text.encode()) for name, text in headers],

@@ -15,7 +15,7 @@ from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.coordinator.group_member import expire
 from sparklog.errors import InvalidRequestError
 from sparklog.format.schema import record_schema
-from sparklog.log.commits.commit_attempt import Outcome
+from sparklog.log.commits.commit_attempt import CommitOutcome
 from sparklog.log.layout import segment_key
 from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
 from sparklog.protocol.commits import (
@@ -44,7 +44,7 @@ HARMLESS = "größe-☃ 数"
 def commit(coordinator: Coordinator, *actions: Action) -> None:
     """Commit actions that no decision would accept, as a hostile or an older client may have."""
     coordinator.refresh()
-    assert coordinator.log.attempt(list(actions)) is Outcome.WON
+    assert coordinator.log.attempt(list(actions)) is CommitOutcome.WON
 
 
 @pytest.fixture

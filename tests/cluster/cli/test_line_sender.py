@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.cli.arguments.line_reader import Line
+from sparklog.cli.arguments.line_reader import InputLine
 from sparklog.cli.commands.clients.line_sender import LineSender, Retries
 from sparklog.cli.main import main
 from sparklog.client.reader import LogReader
@@ -190,7 +190,7 @@ def space(request: pytest.FixtureRequest) -> Iterator[str]:
     forget_space(name)
 
 
-LINES = [Line(key=b"a", value=b"1"), Line(value=b"2"), Line(key=b"b", value=b"3")]
+LINES = [InputLine(key=b"a", value=b"1"), InputLine(value=b"2"), InputLine(key=b"b", value=b"3")]
 KINDS = ["unavailable", "error", "lost_answer", "outage", "late2+unavailable", "late12+unavailable", "full"]
 
 
@@ -204,7 +204,7 @@ def test_lines_are_stored_exactly_once_if_any_request_fails(kind: str, space: st
         forget_space(space)
         faulty = FaultyCluster(space, [Fault(step, kind)] if possible_at(faulty, step, kind) else ())
         faulty.sender.send(LINES)
-        faulty.sender.send([Line(value=b"4")])
+        faulty.sender.send([InputLine(value=b"4")])
         faulty.store.settle()
         assert faulty.values() == [b"1", b"2", b"3", b"4"], step
         assert faulty.sender.sent_lines == 4

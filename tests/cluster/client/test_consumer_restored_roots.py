@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sparklog.client.consumer.consumer import Consumer
-from sparklog.client.consumer.fetcher import Chunk
+from sparklog.client.consumer.fetcher import FetchedChunk
 from sparklog.client.consumer.records import ConsumerGroupMetadata
 from sparklog.client.consumer.subscription_state import ConsumerRebalanceListener
 from sparklog.client.reader import LogReader
@@ -463,7 +463,7 @@ def test_the_fetch_thread_reads_nothing_of_the_other_timeline_at_the_old_positio
     fetching.wait(scene.coordinator.state, 0.5)
     assert fetching.take(None) == []
     fetching.read_from(T0, 5, timeline=1)
-    chunks: list[Chunk] = []
+    chunks: list[FetchedChunk] = []
     until(lambda: chunks, lambda: chunks.extend(fetching.take(None)))
     assert chunks[0].batches.base_offset == 5
     fetching.close()

@@ -33,7 +33,7 @@ from sparklog.errors import (
 )
 from sparklog.ids import SeededIds
 from sparklog.log.checkpoints import checkpoint, lists
-from sparklog.log.commits.commit_attempt import Outcome
+from sparklog.log.commits.commit_attempt import CommitOutcome
 from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.settings import LogSettings
 from sparklog.protocol.commits import AlterConfig, commit_key
@@ -130,7 +130,7 @@ def test_a_coordinator_that_lost_the_race_commits_after_the_winner(root: str) ->
     second.refresh()
     items = [write_values(second, "orders", 0, [b"late"])]
     append_values(first, "orders", 0, [b"early"])
-    assert second.log.attempt([AlterConfig(set={"num.partitions": "3"})]) is Outcome.LOST
+    assert second.log.attempt([AlterConfig(set={"num.partitions": "3"})]) is CommitOutcome.LOST
     second.append(AppendRequest(appends=items))
     assert read_values(first, "orders", 0) == [(0, b"early"), (1, b"late")]
 
@@ -288,7 +288,7 @@ def test_a_stalled_writer_cannot_create_a_removed_commit(root: str) -> None:
     coordinator.log.write_checkpoint()
     remove_commits(root, coordinator.state.version)
     # its next number is free again, so put-if-absent alone would let it win
-    assert stalled.log.attempt([AlterConfig(set={"num.partitions": "3"})]) is Outcome.LOST
+    assert stalled.log.attempt([AlterConfig(set={"num.partitions": "3"})]) is CommitOutcome.LOST
     stalled.append(AppendRequest(appends=[item]))
     assert [value for _, value in read_values(stalled, "orders", 0)] == [b"1", b"2", b"3", b"late"]
     assert open_cluster(root).state.configs == {}
@@ -491,7 +491,7 @@ def test_no_request_is_acknowledged_if_committing_one_by_one_is_interrupted(root
     commit = coordinator.log.commit
     tries: list[int] = []
 
-    def interrupted(draft: Draft) -> Outcome:
+    def interrupted(draft: Draft) -> CommitOutcome:
         tries.append(len(draft.actions))
         if len(tries) == 1:
             raise RecordListTooLargeError("together they are too large")

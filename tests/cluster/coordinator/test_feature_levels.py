@@ -21,7 +21,7 @@ from sparklog.errors import (
     InvalidArgumentTypeError,
     UnsupportedVersionError,
 )
-from sparklog.log.commits.commit_attempt import Outcome
+from sparklog.log.commits.commit_attempt import CommitOutcome
 from sparklog.maintenance.rollups import keep_rollups
 from sparklog.monitoring.rollups import ROLLUPS
 from sparklog.protocol import levels
@@ -170,7 +170,7 @@ def test_two_raises_at_a_time_are_one(old: Coordinator, store: MemoryStore) -> N
     draft = other.log.draft()
     draft.raise_level(3)
     upgrade(old)
-    assert other.log.commit(draft) is Outcome.LOST
+    assert other.log.commit(draft) is CommitOutcome.LOST
     assert upgrade(other) == 3
     assert formats(store) == [2, 2, 3]
 

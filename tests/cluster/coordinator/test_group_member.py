@@ -11,7 +11,7 @@ import pytest
 import sparklog.coordinator.coordinator as coordinator_module
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
-from sparklog.coordinator.group_member import Change, GroupMember
+from sparklog.coordinator.group_member import GroupMember, MemberChange
 from sparklog.coordinator.leases import group_prefix, lease_key
 from sparklog.coordinator.topic_deletion import delete_topic
 from sparklog.errors import (
@@ -84,7 +84,7 @@ def orders_partitions(*partitions: int) -> frozenset[TopicPartition]:
     return frozenset(TopicPartition("orders", partition) for partition in partitions)
 
 
-def refreshed(member: GroupMember) -> Change:
+def refreshed(member: GroupMember) -> MemberChange:
     member.coordinator.refresh()
     return member.reconcile()
 
@@ -420,7 +420,7 @@ def test_a_join_with_an_unknown_outcome_is_retried_under_the_same_id(group: Grou
     store = Unanswering(group.store)
     coordinator = open_cluster(store, clock=group.clock, ids=SeededIds(9))
     member = GroupMember(coordinator, "g", assignors=(group.assignor,), session_timeout_ms=SESSION_MS)
-    assert member.reconcile() == Change(-1)
+    assert member.reconcile() == MemberChange(-1)
     group.admin.create_topic("others", 1)  # the log has advanced when the member reads it again
     store.deaf = True
     with pytest.raises(IndeterminateCommitError):

@@ -20,7 +20,7 @@ from sparklog.log.checkpoints import checkpoint, lists
 from sparklog.log.checkpoints.checkpointer import CHECKPOINTS_PER_CLEANUP
 from sparklog.log.checkpoints.lists import read_list
 from sparklog.log.commits import cleanup
-from sparklog.log.commits.commit_attempt import Outcome, PreparedCommit, prepare_commit
+from sparklog.log.commits.commit_attempt import CommitOutcome, PreparedCommit, prepare_commit
 from sparklog.log.layout import (
     BOUNDARY_KEY,
     CHECKPOINTS,
@@ -302,7 +302,7 @@ def test_a_stalled_writer_cannot_create_a_commit_below_the_boundary() -> None:
     clock.advance(WEEK)
     clean(coordinator)
     append(coordinator, b"last")
-    assert stalled.log.attempt([AlterConfig(set={"num.partitions": "3"})]) is Outcome.LOST
+    assert stalled.log.attempt([AlterConfig(set={"num.partitions": "3"})]) is CommitOutcome.LOST
     assert stalled.state.version == coordinator.state.version - 1
     assert stalled.refresh().configs == {}
     assert stored(store) == [coordinator.state.version]
@@ -319,7 +319,7 @@ def test_a_stalled_writer_loses_although_a_late_clean_up_has_moved_the_boundary_
     clean(coordinator)
     append(coordinator, b"last")
     write_boundary(store, Boundary(3))
-    assert stalled.log.attempt([AlterConfig(set={"num.partitions": "3"})]) is Outcome.LOST
+    assert stalled.log.attempt([AlterConfig(set={"num.partitions": "3"})]) is CommitOutcome.LOST
     assert stalled.refresh() == coordinator.state
     assert idle.refresh() == coordinator.state
     clean(coordinator)
@@ -354,7 +354,7 @@ def test_a_writer_stopped_after_its_create_learns_the_outcome(others: str) -> No
         with pytest.raises(IndeterminateCommitError):
             stopped.log.attempt(change)
     else:
-        assert stopped.log.attempt(change) is Outcome.WON
+        assert stopped.log.attempt(change) is CommitOutcome.WON
     assert stopped.refresh() == open_cluster(inner, clock=clock).state
     assert stopped.state.configs == {"num.partitions": "3"}
 
@@ -380,7 +380,7 @@ def test_a_checkpoint_of_a_former_timeline_does_not_withdraw_the_commit_of_a_sto
             clock.advance(stopped_for.pop())
 
     stopped = open_cluster(FaultyStore(inner, before=before), clock=clock)
-    assert stopped.log.attempt([AlterConfig(set={"num.partitions": "3"})]) is Outcome.WON
+    assert stopped.log.attempt([AlterConfig(set={"num.partitions": "3"})]) is CommitOutcome.WON
     opened = open_cluster(inner, clock=clock)
     assert (opened.state.version, opened.state.configs) == (kept + 1, {"num.partitions": "3"})
 
@@ -709,7 +709,7 @@ def test_the_first_commit_of_a_cluster_can_be_removed() -> None:
     clean(coordinator)
     opened = open_cluster(store, clock=clock)
     assert list(opened.state.brokers) == [0]
-    assert opened.log.attempt([RegisterBroker(broker=1)]) is Outcome.WON
+    assert opened.log.attempt([RegisterBroker(broker=1)]) is CommitOutcome.WON
 
 
 def test_a_stalled_writers_create_does_not_hide_the_checkpoint_of_removed_commits() -> None:

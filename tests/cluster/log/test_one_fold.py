@@ -14,7 +14,7 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import IndeterminateCommitError, StorageUnavailableError
-from sparklog.log.commits.commit_attempt import Outcome
+from sparklog.log.commits.commit_attempt import CommitOutcome
 from sparklog.log.commits.commit_files import read_commit
 from sparklog.protocol.commit_bytes import encode_to_store
 from sparklog.protocol.commits import Action, AlterConfig, commit_key
@@ -197,7 +197,7 @@ def test_a_draft_of_an_older_state_is_not_committed() -> None:
     draft = coordinator.log.draft([AlterConfig(set={"num.partitions": "3"})])
     others.create_topic("a")
     coordinator.refresh()
-    assert coordinator.log.commit(draft) is Outcome.LOST
+    assert coordinator.log.commit(draft) is CommitOutcome.LOST
     assert coordinator.refresh().version == others.state.version
 
 

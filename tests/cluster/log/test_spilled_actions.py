@@ -10,7 +10,7 @@ import pytest
 from sparklog import limits
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import CorruptMetadataError, StorageError
-from sparklog.log.commits.commit_attempt import Outcome
+from sparklog.log.commits.commit_attempt import CommitOutcome
 from sparklog.log.commits.commit_files import read_commit
 from sparklog.log.settings import LogSettings
 from sparklog.protocol.commits import AlterConfig, Append, Run, commit_key
@@ -103,7 +103,7 @@ def test_the_loser_of_a_race_leaves_no_object() -> None:
     second = open_cluster(store, settings=settings)
     before = spilled(store)
     first.create_topic("a")
-    assert second.log.attempt([AlterConfig(set={"num.partitions": "3"})]) is Outcome.LOST
+    assert second.log.attempt([AlterConfig(set={"num.partitions": "3"})]) is CommitOutcome.LOST
     assert len(spilled(store)) == len(before) + 1
     second.create_topic("b")
     assert sorted(first.refresh().topics) == ["a", "b"]

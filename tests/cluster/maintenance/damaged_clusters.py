@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.log.broker_files import encode_identity
-from sparklog.log.commits.commit_attempt import Outcome
+from sparklog.log.commits.commit_attempt import CommitOutcome
 from sparklog.log.layout import segment_key
 from sparklog.log.records.fetch import Fetcher
 from sparklog.log.records.segment_file_writer import RunTarget, SegmentFileWriter
@@ -56,7 +56,7 @@ class DamagedCluster:
 
     def commit(self, *actions: Action) -> None:
         self.coordinator.refresh()
-        assert self.coordinator.log.attempt(list(actions)) is Outcome.WON
+        assert self.coordinator.log.attempt(list(actions)) is CommitOutcome.WON
 
     def pad(self, commits: int) -> None:
         """Append commits that change nothing."""

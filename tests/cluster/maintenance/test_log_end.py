@@ -17,7 +17,7 @@ from sparklog.cli.main import main
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.errors import SparklogError, StorageUnavailableError, UnsupportedVersionError
 from sparklog.log.checkpoints.checkpoint import LATEST_KEY
-from sparklog.log.commits.commit_attempt import Outcome
+from sparklog.log.commits.commit_attempt import CommitOutcome
 from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.layout import Boundary, read_boundary, write_boundary
 from sparklog.log.settings import LogSettings
@@ -421,7 +421,7 @@ def test_an_edited_commit_with_an_unknown_action_is_damaged_if_the_next_commit_c
 @pytest.fixture
 def spilled(cluster: DamagedCluster) -> Path:
     spilling = open_cluster(cluster.store, settings=LogSettings(max_inline_actions=1))
-    assert spilling.log.attempt([ForgetRemovedFiles(listings=[]) for _ in range(3)]) is Outcome.WON
+    assert spilling.log.attempt([ForgetRemovedFiles(listings=[]) for _ in range(3)]) is CommitOutcome.WON
     cluster.commit(ForgetRemovedFiles(listings=[]))
     [path] = (cluster.root / "meta/actions").iterdir()
     return path

@@ -21,7 +21,7 @@ from sparklog.errors import (
 from sparklog.maintenance.loop import (
     REPEAT_SECONDS,
     Loop,
-    Report,
+    LoopReport,
     Step,
     Stop,
     describe_error,
@@ -42,7 +42,7 @@ class Recorder:
         self.stop_at: float | None = None
 
     def step(self, name: str, interval_ms: int = 1000, error: Exception | None = None, takes: float = 0.0) -> Step:
-        def run(report: Report) -> None:
+        def run(report: LoopReport) -> None:
             self.ran.append((name, self.clock.monotonic()))
             self.clock.advance(takes)
             report.count(files_merged=1200, bytes_merged=3 * 2**20, bytes_freed=0)
@@ -82,7 +82,7 @@ def test_an_error_is_printed_with_its_partition_and_the_other_steps_run() -> Non
 
 
 def test_a_report_says_nothing_to_do_only_without_problems_and_does_not_repeat_a_partition() -> None:
-    report = Report("roll")
+    report = LoopReport("roll")
     assert list(report.lines()) == ["roll: nothing to do (0.0 s)"]
     error = StorageUnavailableError("orders-7 cannot be read", topic="orders", partition=7)
     report.problems.append(describe_error(error))
@@ -94,7 +94,7 @@ def test_a_report_says_nothing_to_do_only_without_problems_and_does_not_repeat_a
 
 
 def test_of_many_problems_the_first_are_printed_and_the_others_counted() -> None:
-    report = Report("roll", problems=[f"orders-{number}: broken" for number in range(100)])
+    report = LoopReport("roll", problems=[f"orders-{number}: broken" for number in range(100)])
     assert len(list(report.lines())) == 21
     assert list(report.lines())[-1] == "roll: failed: 80 more"
 
@@ -142,11 +142,11 @@ def test_lanes_do_not_wait_for_each_other() -> None:
     stop = Stop()
     short_ran = threading.Event()
 
-    def long(report: Report) -> None:
+    def long(report: LoopReport) -> None:
         assert short_ran.wait(60), "the other lane waits for this one"
         stop.request()
 
-    def short(report: Report) -> None:
+    def short(report: LoopReport) -> None:
         short_ran.set()
 
     steps = [Step("roll", long, lambda: 1000, "segments"), Step("elections", short, lambda: 1000, "elections")]
@@ -163,7 +163,7 @@ def test_a_lane_that_fails_stops_the_other_lanes_and_the_program(broken: str) ->
         if line.startswith(broken):
             raise BrokenPipeError("nobody reads what is said")
 
-    def run(report: Report) -> None:
+    def run(report: LoopReport) -> None:
         report.count(files=1)
 
     steps = [Step(name, run, lambda: 1, name) for name in ("elections", "roll")]
@@ -176,7 +176,7 @@ def test_a_loop_prints_only_new_problems() -> None:
     recorder.stop_at = 4.5
     wrong = iter([["disk full"], ["disk full"], ["disk full", "disk gone"], [], ["disk full"]])
 
-    def run(report: Report) -> None:
+    def run(report: LoopReport) -> None:
         report.problems += next(wrong)
 
     recorder.loop(Step("roll", run, lambda: 1000)).forever()
@@ -193,7 +193,7 @@ def test_a_loop_prints_only_new_problems() -> None:
 def test_a_loop_whose_root_was_replaced_ends_with_the_error(error: SparklogError, lane: str) -> None:
     lines: list[Any] = []
 
-    def run(report: Report) -> None:
+    def run(report: LoopReport) -> None:
         raise error
 
     steps = [Step("roll", run, lambda: 1, lane), Step("retention", lambda report: None, lambda: 1, "segments")]
@@ -206,7 +206,7 @@ def test_a_problem_that_lasts_is_said_again() -> None:
     recorder = Recorder()
     recorder.stop_at = REPEAT_SECONDS * 2 + 60
 
-    def run(report: Report) -> None:
+    def run(report: LoopReport) -> None:
         report.problems.append("disk full")
 
     recorder.loop(Step("roll", run, lambda: 10_000)).forever()

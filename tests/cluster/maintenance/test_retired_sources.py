@@ -17,7 +17,12 @@ from sparklog.maintenance.fsck import kinds, retired_sources
 from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.maintenance.fsck.kinds import ERROR, Report
 from sparklog.maintenance.fsck.repair import repair_cluster
-from sparklog.maintenance.fsck.retired_sources import Origin, RetiredSources, describe_returning, describe_uncovered
+from sparklog.maintenance.fsck.retired_sources import (
+    RetiredSources,
+    SourceOrigin,
+    describe_returning,
+    describe_uncovered,
+)
 from sparklog.maintenance.gc import sweep as sweep_module
 from sparklog.maintenance.gc.sweep import SweepResult, sweep
 from sparklog.maintenance.runner import InProcess, Item, Result
@@ -344,7 +349,7 @@ def test_a_key_that_was_deleted_does_not_come_back_by_a_long_repair(
     assert not any(repair.done for repair in repaired(cluster).repairs)
 
 
-def sources_of(cluster: DamagedCluster, lost: Segment) -> Origin:
+def sources_of(cluster: DamagedCluster, lost: Segment) -> SourceOrigin:
     check = cluster.check()
     return RetiredSources(check.store, check.metadata.state, check.stores).find("orders", lost)
 

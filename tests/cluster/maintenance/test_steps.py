@@ -15,7 +15,7 @@ from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.coordinator.brokers import add_broker
 from sparklog.coordinator.controller import Controller
-from sparklog.maintenance.loop import Loop, Report
+from sparklog.maintenance.loop import Loop, LoopReport
 from sparklog.maintenance.runner import InProcess, StopRequested
 from sparklog.maintenance.steps import STEPS, MaintenanceContext, steps
 from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
@@ -38,7 +38,7 @@ class Log:
             for number in range(commits):
                 producer.send(topic, key=key(number), value=b"v", partition=0, timestamp_ms=self.clock.now_ms()).get()
 
-    def run(self, *only: str, once: bool = True) -> dict[str, Report]:
+    def run(self, *only: str, once: bool = True) -> dict[str, LoopReport]:
         with closing(MaintenanceContext(self.cluster, lambda _: InProcess(), once=once)) as context:
             return {report.step: report for report in Loop(steps(context, only), self.clock).once()}
 
@@ -85,7 +85,7 @@ def test_a_location_that_is_added_during_a_loop_is_checked_within_a_minute(tmp_p
     elections, _ = steps(context, ["elections", "replication"])
     assert elections.interval_ms() == 60_000
     add_broker(log.cluster, str(tmp_path / "second"))
-    elections.run(Report("elections"))
+    elections.run(LoopReport("elections"))
     assert elections.interval_ms() == 2000
     assert log.cluster.state.controller.controller
 

@@ -34,7 +34,7 @@ from sparklog.maintenance.segments.compact import compact
 from sparklog.maintenance.segments.retention import retain
 from sparklog.maintenance.steps import MaintenanceContext, steps
 from sparklog.maintenance.tables import Tables
-from sparklog.monitoring.system_tables import Selection, SystemTables
+from sparklog.monitoring.system_tables import RowSelection, SystemTables
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.segments import Replacement, SegmentsRequest, change_segments, removed
 from sparklog.store.open import open_store
@@ -130,7 +130,7 @@ def test_publications_are_rows_of_a_system_table(cluster: Coordinator, tmp_path:
     write_deltalake(str(tmp_path / "tables" / "other"), pa.table({"a": [1]}))
     cluster.create_topic("other", 1)
     tables = SystemTables(cluster)
-    rows = tables.read("publications", Selection(topic="t")).to_pylist()
+    rows = tables.read("publications", RowSelection(topic="t")).to_pylist()
     assert [row["table_version"] for row in rows] == list(range(table.version() + 1))
     assert {(row["topic"], row["operation"]) for row in rows} == {("t", "PUBLISH")}
     assert rows[-1]["version"] == table.transaction_version(application_id(cluster.state.cluster_id, "t"))
@@ -138,12 +138,12 @@ def test_publications_are_rows_of_a_system_table(cluster: Coordinator, tmp_path:
     assert sum(row["files_added"] - row["files_removed"] for row in rows) == files.num_rows > 0
     sizes = pa.table(files)["size_bytes"].to_pylist()
     assert sum(row["bytes_added"] - row["bytes_removed"] for row in rows) == sum(sizes)
-    assert tables.read("publications", Selection()).num_rows == len(rows) + 1
-    (foreign,) = tables.read("publications", Selection(topic="other")).to_pylist()
+    assert tables.read("publications", RowSelection()).num_rows == len(rows) + 1
+    (foreign,) = tables.read("publications", RowSelection(topic="other")).to_pylist()
     assert (foreign["version"], foreign["files_added"]) == (None, 1), "the commit of somebody else"
     later_ms = int(rows[-1]["timestamp"].timestamp() * 1000) + 10**9
-    assert tables.read("publications", Selection(since_ms=later_ms)).num_rows == 0
-    assert tables.read("publications", Selection(until_ms=later_ms, topic="t")).num_rows == len(rows)
+    assert tables.read("publications", RowSelection(since_ms=later_ms)).num_rows == 0
+    assert tables.read("publications", RowSelection(until_ms=later_ms, topic="t")).num_rows == len(rows)
 
 
 def test_a_repeated_publication_changes_nothing(cluster: Coordinator, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from sparklog.maintenance.gc.vacuum import (
 from sparklog.maintenance.segments.retention import retain
 from sparklog.monitoring import orphans
 from sparklog.monitoring.orphans import DEFAULT_AGE_MS, NEVER_COMMITTED, NO_VERSION_IN_NAME
-from sparklog.monitoring.system_tables import Selection, SystemTables
+from sparklog.monitoring.system_tables import RowSelection, SystemTables
 from sparklog.protocol.commits import ChangeBroker, ForgetRemovedFiles, RegisterBroker
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 from sparklog.protocol.decide.decision import Decision
@@ -133,7 +133,7 @@ def test_the_storage_table_counts_what_a_vacuum_would_delete_and_states_what_it_
         coordinator.store.delete(listing.listing)
     if damage == "deleted by a sweep":
         coordinator.submit(lambda _: Decision([ForgetRemovedFiles(listings=[listing.listing])], None))
-    rows = SystemTables(coordinator).read("storage", Selection(orphans=True), state).to_pylist()
+    rows = SystemTables(coordinator).read("storage", RowSelection(orphans=True), state).to_pylist()
     found = {row["topic"]: tuple(row.values())[2:] for row in rows}
     expected = vacuum(coordinator).files if damage in ("none", "deleted by a sweep") else []
     if damage == "none":
@@ -146,7 +146,9 @@ def test_the_storage_table_counts_what_a_vacuum_would_delete_and_states_what_it_
     else:
         assert found["orders"] == (0, 0, sum(file.size for file in expected), 2)
     assert (listing.listing in caplog.text) == (damage in ("damaged", "lost"))
-    assert SystemTables(coordinator).read("storage", Selection())["orphaned"].null_count == len(rows), "not asked for"
+    assert SystemTables(coordinator).read("storage", RowSelection())["orphaned"].null_count == len(rows), (
+        "not asked for"
+    )
 
 
 def test_a_vacuum_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

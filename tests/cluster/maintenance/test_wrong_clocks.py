@@ -18,7 +18,7 @@ from sparklog.ids import SeededIds
 from sparklog.log.layout import CLOCK_KEY, COMMITS
 from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.gc.vacuum import vacuum
-from sparklog.maintenance.loop import Loop, Report
+from sparklog.maintenance.loop import Loop, LoopReport
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.steps import MaintenanceContext, steps
 from sparklog.protocol.decide.decision import Decision
@@ -77,7 +77,7 @@ class _NoTime(MemoryStore):
         super().put(key, data)
 
 
-def run(coordinator: Coordinator, *only: str) -> dict[str, Report]:
+def run(coordinator: Coordinator, *only: str) -> dict[str, LoopReport]:
     context = MaintenanceContext(coordinator, lambda _: InProcess())
     return {report.step: report for report in Loop(steps(context, only), coordinator.log.clock).once()}
 

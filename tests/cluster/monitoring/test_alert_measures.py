@@ -13,7 +13,7 @@ from sparklog.maintenance.gc.sweep import sweep
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.retention import retain
 from sparklog.maintenance.segments.roll import roll
-from sparklog.monitoring.system_tables import Selection
+from sparklog.monitoring.system_tables import RowSelection
 from sparklog.protocol.commits import ChangeBroker, RegisterBroker
 from sparklog.testing.faulty_store import FaultyStore
 from tests.cluster.monitoring.alert_clusters import QuietCluster
@@ -45,7 +45,7 @@ def test_an_offset_past_the_end_hides_no_lag_of_another_partition(quiet: QuietCl
         quiet.wait(600)
     assert quiet.measured(kind="lag", above=1) == {"billing orders": 70}
     assert quiet.measured(kind="lag_rising", over="59m")
-    groups = quiet.tables.read("groups", Selection(), quiet.coordinator.refresh())
+    groups = quiet.tables.read("groups", RowSelection(), quiet.coordinator.refresh())
     assert groups.column("lag").to_pylist() == [70]
 
 

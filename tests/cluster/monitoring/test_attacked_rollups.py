@@ -14,7 +14,7 @@ from sparklog.log.checkpoints.checkpoint import read_newest
 from sparklog.log.commits.cleanup import clean_up
 from sparklog.log.layout import BOUNDARY_KEY, CHECKPOINTS
 from sparklog.maintenance import rollups
-from sparklog.maintenance.loop import Loop, Report
+from sparklog.maintenance.loop import Loop, LoopReport
 from sparklog.maintenance.rollups import keep_rollups
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.steps import MaintenanceContext, steps
@@ -30,7 +30,7 @@ from sparklog.monitoring.rollups import (
     commits_of,
     rollup_key,
 )
-from sparklog.monitoring.system_tables import Selection, SystemTables
+from sparklog.monitoring.system_tables import RowSelection, SystemTables
 from sparklog.protocol.commits import commit_key
 from sparklog.testing.faults import Call
 from sparklog.testing.faulty_store import FaultyStore
@@ -52,7 +52,7 @@ def with_store(history: RandomHistory, before: Callable[[int, Call], None]) -> C
     return open_cluster(FaultyStore(history.coordinator.store, before=before), clock=history.clock, settings=NONE_KEPT)
 
 
-def clean_up_once(history: RandomHistory, cluster: Coordinator) -> Report:
+def clean_up_once(history: RandomHistory, cluster: Coordinator) -> LoopReport:
     with closing(MaintenanceContext(cluster, lambda _: InProcess())) as context:
         (report,) = Loop(steps(context, ["cleanup"]), history.clock).once()
     return report
@@ -183,7 +183,7 @@ def test_the_lag_of_a_group_is_not_refused_for_the_rows_of_others(monkeypatch: p
     history = new_history(25)
     start_ms = history.clock.now_ms()
     rolled_up(history)
-    selection = Selection(since_ms=start_ms, step_ms=MINUTE_MS)
+    selection = RowSelection(since_ms=start_ms, step_ms=MINUTE_MS)
     whole = SystemTables(history.coordinator).read("lag", selection).to_pylist()
     monkeypatch.setattr(limits, "MAX_LAG_ROWS", len(whole) // 2)
     rows = SystemTables(history.coordinator).read("lag", selection._replace(group=whole[0]["group"]))

@@ -22,12 +22,11 @@ from sparklog.log.settings import LogSettings
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.segments.roll import roll
 from sparklog.monitoring.exporter import families
-from sparklog.monitoring.exporter.cluster_metrics import ClusterMetrics, Selection
+from sparklog.monitoring.exporter.cluster_metrics import ClusterMetrics, MetricSelection
 from sparklog.monitoring.exporter.collector import READ_SECONDS, Collector
 from sparklog.monitoring.exporter.families import FAMILIES
 from sparklog.monitoring.exporter.state_samples import NameFilter
-from sparklog.monitoring.system_tables import Selection as Rows
-from sparklog.monitoring.system_tables import SystemTables
+from sparklog.monitoring.system_tables import RowSelection, SystemTables
 from sparklog.protocol.commits import Action, ChangePartition, CommitOffsets, CommittedOffset, RegisterBroker
 from sparklog.protocol.decide.decision import Decision
 from sparklog.store.memory import MemoryStore
@@ -86,7 +85,7 @@ def names_of(samples: Iterable[tuple[str, ...]]) -> set[str]:
 def test_a_cluster_with_a_group_has_all_metrics_of_kafka_exporter(cluster: Coordinator) -> None:
     append(cluster, "orders", 5)
     commit_offset(cluster, "billing", "orders", 2)
-    samples = read(ClusterMetrics(cluster, Selection()))
+    samples = read(ClusterMetrics(cluster, MetricSelection()))
     kafka_exporter = {name for name in FAMILIES if name.startswith("kafka_")}
     assert kafka_exporter <= names_of(samples)
     assert len(kafka_exporter) == 15
@@ -103,13 +102,13 @@ def test_a_consumer_is_a_member_of_its_group() -> None:
     cluster.create_topic("orders")
     with Consumer("orders", cluster=cluster, group_id="billing") as consumer:
         consumer.poll(0)
-        samples = read(ClusterMetrics(cluster, Selection()))
+        samples = read(ClusterMetrics(cluster, MetricSelection()))
     assert samples["kafka_consumergroup_members", "billing"] == 1
     assert samples["sparklog_consumergroup_generation", "billing"] >= 1
 
 
 def test_metrics_follow_the_log(cluster: Coordinator, clock: ManualClock) -> None:
-    metrics = ClusterMetrics(cluster, Selection())
+    metrics = ClusterMetrics(cluster, MetricSelection())
     before = read(metrics)
     append(cluster, "orders", 3)
     clock.advance(60)
@@ -133,12 +132,12 @@ def test_the_lag_in_seconds_is_that_of_the_system_table(cluster: Coordinator, cl
     for _ in range(20):
         append(cluster, "orders", 3)
         clock.advance(7)
-    metrics = ClusterMetrics(cluster, Selection())
+    metrics = ClusterMetrics(cluster, MetricSelection())
     for offset in (0, 10, 31, 60):
         commit_offset(cluster, "billing", "orders", offset)
         clock.advance(1)
         samples = read(metrics)
-        (row,) = SystemTables(cluster).read("lag", Rows(group="billing")).to_pylist()
+        (row,) = SystemTables(cluster).read("lag", RowSelection(group="billing")).to_pylist()
         assert samples["kafka_consumergroup_lag", "billing", "orders", "0"] == row["lag"] == 60 - offset
         assert samples["sparklog_consumergroup_lag_seconds", "billing", "orders", "0"] == row["lag_seconds"]
 
@@ -147,7 +146,7 @@ def test_without_the_commits_before_the_start_the_lag_in_seconds_is_left_out(clu
     append(cluster, "orders", 3)
     append(cluster, "orders", 3)
     commit_offset(cluster, "billing", "orders", 1)
-    samples = read(ClusterMetrics(cluster, Selection(lookback_commits=2)))
+    samples = read(ClusterMetrics(cluster, MetricSelection(lookback_commits=2)))
     assert samples["kafka_consumergroup_lag", "billing", "orders", "0"] == 5
     assert "sparklog_consumergroup_lag_seconds" not in names_of(samples)
 
@@ -158,13 +157,13 @@ def test_topics_and_groups_are_filtered_also_within_groups(cluster: Coordinator)
     commit_offset(cluster, "audit", "orders", 0)
     topics = NameFilter(re.compile("^ord"))
     groups = NameFilter(exclude=re.compile("audit"))
-    samples = read(ClusterMetrics(cluster, Selection(topics, groups)))
+    samples = read(ClusterMetrics(cluster, MetricSelection(topics, groups)))
     places = {key[1:] for key in samples if key[0].startswith(("kafka_topic", "kafka_consumergroup_lag"))}
     assert {place for each in places for place in each} == {"orders", "billing", "0", "1"}
 
 
 def test_deleted_topics_and_groups_are_no_longer_exported(cluster: Coordinator) -> None:
-    metrics = ClusterMetrics(cluster, Selection())
+    metrics = ClusterMetrics(cluster, MetricSelection())
     read(metrics)
     with AdminClient(cluster=cluster) as admin:
         admin.delete_topics(["orders"])
@@ -175,7 +174,7 @@ def test_deleted_topics_and_groups_are_no_longer_exported(cluster: Coordinator) 
 
 
 def test_a_config_of_the_cluster_changes_the_metrics_of_its_topics(cluster: Coordinator) -> None:
-    metrics = ClusterMetrics(cluster, Selection())
+    metrics = ClusterMetrics(cluster, MetricSelection())
     assert read(metrics)["sparklog_topic_min_insync_replicas", "orders"] == 1
     with AdminClient(cluster=cluster) as admin:
         admin.alter_configs([ConfigResource("broker", "", {"min.insync.replicas": "2"})])
@@ -184,7 +183,7 @@ def test_a_config_of_the_cluster_changes_the_metrics_of_its_topics(cluster: Coor
 
 def test_changes_of_the_isr_are_counted(cluster: Coordinator) -> None:
     commit(cluster, RegisterBroker(broker=1, url="memory://metrics-1"))
-    metrics = ClusterMetrics(cluster, Selection())
+    metrics = ClusterMetrics(cluster, MetricSelection())
     read(metrics)
     topic_id = cluster.state.topic("orders").topic_id
     for isr in ([0, 1], [0], [0, 1]):
@@ -198,7 +197,7 @@ def test_changes_of_the_isr_are_counted(cluster: Coordinator) -> None:
 
 
 def test_maintenance_is_counted_and_what_is_due_shown(cluster: Coordinator, clock: ManualClock) -> None:
-    metrics = ClusterMetrics(cluster, Selection())
+    metrics = ClusterMetrics(cluster, MetricSelection())
     for _ in range(4):
         append(cluster, "orders", 3)
     read(metrics)
@@ -214,7 +213,7 @@ def test_maintenance_is_counted_and_what_is_due_shown(cluster: Coordinator, cloc
 
 
 def test_the_newest_checkpoint_is_read_once_a_minute(cluster: Coordinator, clock: ManualClock) -> None:
-    metrics = ClusterMetrics(cluster, Selection())
+    metrics = ClusterMetrics(cluster, MetricSelection())
     assert ("sparklog_checkpoint_version",) not in read(metrics)
     cluster.log.write_checkpoint()
     clock.advance(30)
@@ -238,7 +237,7 @@ def store() -> CountingStore:
 def test_any_number_of_scrapes_costs_two_requests_a_second(store: CountingStore, clock: ManualClock) -> None:
     cluster = create_cluster(store, clock=clock)
     cluster.create_topic("orders", 2)
-    collector = Collector(ClusterMetrics(cluster, Selection()), clock)
+    collector = Collector(ClusterMetrics(cluster, MetricSelection()), clock)
     collector.scrape()
     before = len(store.calls)
     for second in range(1, 31):
@@ -252,7 +251,7 @@ def test_new_commits_cost_one_request_each(store: CountingStore, clock: ManualCl
     cluster = create_cluster(store, clock=clock)
     cluster.create_topic("orders", 2)
     other = Coordinator(CommitLog.open(store, clock))
-    metrics = ClusterMetrics(other, Selection())
+    metrics = ClusterMetrics(other, MetricSelection())
     metrics.read()
     for _ in range(10):
         append(cluster, "orders", 1)
@@ -269,7 +268,7 @@ def test_a_read_that_failed_half_way_is_made_up_for(clock: ManualClock) -> None:
         store = FaultyStore(MemoryStore(uuid.uuid4().hex))
         cluster = create_cluster(store, clock=clock)
         cluster.create_topic("orders", 2)
-        metrics = ClusterMetrics(cluster, Selection())
+        metrics = ClusterMetrics(cluster, MetricSelection())
         metrics.read()
         writer = Coordinator(CommitLog.open(store, clock))
         append(writer, "orders", 1)
@@ -300,7 +299,7 @@ def test_commits_that_are_removed_before_they_are_read_are_not_counted_and_the_r
     settings = LogSettings(min_commits_kept=0, min_commit_age_ms=0)
     cluster = create_cluster(MemoryStore(uuid.uuid4().hex, clock), clock=clock, settings=settings)
     cluster.create_topic("orders")
-    metrics = ClusterMetrics(cluster, Selection())
+    metrics = ClusterMetrics(cluster, MetricSelection())
     metrics.read()
     writer = Coordinator(CommitLog.open(cluster.store, clock, settings=settings))
     for _ in range(20):
@@ -320,7 +319,7 @@ def test_commits_that_are_removed_before_they_are_read_are_not_counted_and_the_r
 
 def test_every_metric_has_its_help_and_type(cluster: Coordinator) -> None:
     commit_offset(cluster, "billing", "orders", 0)
-    text = ClusterMetrics(cluster, Selection(labels={"cluster": "eu"})).read()
+    text = ClusterMetrics(cluster, MetricSelection(labels={"cluster": "eu"})).read()
     own = {*families.EXPORTER_FAMILIES, *families.BUILD_FAMILIES}
     for name in {line.split("{")[0].split(" ")[0] for line in text.splitlines() if not line.startswith("#")}:
         base = re.sub(r"_(bucket|sum|count)$", "", name) if name not in FAMILIES else name
@@ -337,7 +336,7 @@ def test_a_damaged_listing_of_retired_files_leaves_the_other_metrics(
     roll(cluster, InProcess())
     (listing,) = cluster.refresh().removed_files
     cluster.store.put(listing, b"damaged")
-    metrics = ClusterMetrics(cluster, Selection())
+    metrics = ClusterMetrics(cluster, MetricSelection())
     samples = read(metrics)
     assert samples["kafka_topic_partition_current_offset", "orders", "0"] == 12
     assert samples["sparklog_retired_bytes",] > 0

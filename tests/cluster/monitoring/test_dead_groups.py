@@ -12,7 +12,7 @@ from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.coordinator.leases import Lease
 from sparklog.monitoring.activity import read_activity
-from sparklog.monitoring.system_tables import Selection, SystemTables
+from sparklog.monitoring.system_tables import RowSelection, SystemTables
 from sparklog.store.memory import MemoryStore
 from sparklog.ui.follower import IDLE_SECONDS
 from tests.shown_cluster import join
@@ -34,10 +34,10 @@ def cluster() -> Coordinator:
 def shown_states(cluster: Coordinator) -> list[tuple[str, int]]:
     """State and number of members of the group in every face that shows them."""
     tables = SystemTables(cluster)
-    (row,) = tables.read("groups", Selection()).to_pylist()
+    (row,) = tables.read("groups", RowSelection()).to_pylist()
     (active,) = read_activity(cluster, tables, 60).groups
     described = Cluster(cluster).admin().describe_groups(["billing"])["billing"]
-    members = tables.read("members", Selection()).num_rows
+    members = tables.read("members", RowSelection()).num_rows
     html = re.search(r"billing.*?>(\w+)<.*?>(\d+)<", Cluster(cluster)._repr_html_(), re.DOTALL)
     assert html
     return [

@@ -11,7 +11,7 @@ import pytest
 from sparklog.log.commits.cleanup import clean_up
 from sparklog.log.settings import LogSettings
 from sparklog.monitoring import commit_history, system_tables
-from sparklog.monitoring.system_tables import Selection, SystemTables
+from sparklog.monitoring.system_tables import RowSelection, SystemTables
 from tests.cluster.monitoring.histories import GROUPS, TOPICS, Lag, RandomHistory
 
 MOMENTS = 100
@@ -35,7 +35,7 @@ def stated(table: pa.Table) -> dict[int, list[Lag]]:
 
 
 def read_at(tables: SystemTables, time_ms: int, **selected: Any) -> list[Lag]:
-    table = tables.read("lag", Selection(until_ms=time_ms, **selected))
+    table = tables.read("lag", RowSelection(until_ms=time_ms, **selected))
     return stated(table).get(time_ms, [])
 
 
@@ -57,7 +57,7 @@ def test_the_lag_at_random_moments_is_what_describe_said_then(seed: int) -> None
         group, topic = random.choice((None, *GROUPS)), random.choice((None, None, *TOPICS))
         assert read_at(tables, time_ms, group=group, topic=topic) == of(expected, group, topic), time_ms
     first_ms = min(moments)
-    rows = stated(followed.read("lag", Selection(since_ms=first_ms, until_ms=last_ms, step_ms=5000)))
+    rows = stated(followed.read("lag", RowSelection(since_ms=first_ms, until_ms=last_ms, step_ms=5000)))
     times = [*range(-(-first_ms // 5000) * 5000, last_ms, 5000), last_ms]
     assert rows == {time_ms: lag for time_ms in times if (lag := history.lag_at(time_ms))}
 
@@ -67,7 +67,7 @@ def test_what_is_stated_after_commits_were_removed_is_right_and_only_what_they_s
     history = RandomHistory(seed, SETTINGS)
     history.run(60)
     before = SystemTables(history.coordinator)
-    before.read("lag", Selection(since_ms=history.moments[0].time_ms))
+    before.read("lag", RowSelection(since_ms=history.moments[0].time_ms))
     history.run(60)
     history.clock.advance(60)
     configs = {"metadata.max.retention.ms": str(60_000 + history.random.randint(0, 60_000))}
@@ -85,4 +85,4 @@ def test_what_is_stated_after_commits_were_removed_is_right_and_only_what_they_s
                 assert found in (right, None)
         assert not (moment.version > boundary + 60 and len(known) < len(expected))
     assert read_at(after, history.moments[-1].time_ms) != []
-    assert len(before.read("commits", Selection())) >= len(after.read("commits", Selection()))
+    assert len(before.read("commits", RowSelection())) >= len(after.read("commits", RowSelection()))

@@ -21,7 +21,7 @@ from sparklog.maintenance.rollups import RollupResult, keep_rollups
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.steps import MaintenanceContext, steps
 from sparklog.monitoring.rollups import MINUTE_MS, ROLLUPS, commits_of
-from sparklog.monitoring.system_tables import Selection, SystemTables
+from sparklog.monitoring.system_tables import RowSelection, SystemTables
 from sparklog.protocol.decide.topics import alter_configs
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faults import Call
@@ -53,12 +53,12 @@ def clean(history: RandomHistory) -> int:
 
 
 def throughput(cluster: Coordinator) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = SystemTables(cluster).read("throughput", Selection()).to_pylist()
+    rows: list[dict[str, Any]] = SystemTables(cluster).read("throughput", RowSelection()).to_pylist()
     return rows
 
 
 def read_lag(history: RandomHistory, since_ms: int, until_ms: int, **selected: Any) -> list[tuple[Any, ...]]:
-    selection = Selection(since_ms=since_ms, until_ms=until_ms, **selected)
+    selection = RowSelection(since_ms=since_ms, until_ms=until_ms, **selected)
     rows = SystemTables(history.coordinator).read("lag", selection).drop(["lag_seconds"]).to_pylist()
     return [tuple(row.values()) for row in rows]
 
@@ -89,7 +89,7 @@ def test_seconds_are_known_to_the_minute() -> None:
     start_ms = history.clock.now_ms()
     history.run(150)
     until_ms = history.clock.now_ms() // MINUTE_MS * MINUTE_MS
-    selection = Selection(since_ms=start_ms, until_ms=until_ms)
+    selection = RowSelection(since_ms=start_ms, until_ms=until_ms)
     before = SystemTables(history.coordinator).read("lag", selection)["lag_seconds"].to_pylist()
     clean(history)
     after = SystemTables(history.coordinator).read("lag", selection)["lag_seconds"].to_pylist()

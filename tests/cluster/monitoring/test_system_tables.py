@@ -27,7 +27,7 @@ from sparklog.log.layout import COMMITS
 from sparklog.log.settings import LogSettings
 from sparklog.monitoring import commit_history
 from sparklog.monitoring.schemas import COMMIT_TABLES, TABLES
-from sparklog.monitoring.system_tables import Selection, SystemTables
+from sparklog.monitoring.system_tables import RowSelection, SystemTables
 from sparklog.protocol import segment_checksum
 from sparklog.protocol.commits import (
     Action,
@@ -71,7 +71,7 @@ def commit(coordinator: Coordinator, *actions: Action) -> int:
 
 
 def read(coordinator: Coordinator, table: str, **selected: Any) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = SystemTables(coordinator).read(table, Selection(**selected)).to_pylist()
+    rows: list[dict[str, Any]] = SystemTables(coordinator).read(table, RowSelection(**selected)).to_pylist()
     return rows
 
 
@@ -107,7 +107,7 @@ def busy() -> Iterator[Coordinator]:
 
 def test_every_table_has_its_columns_and_no_others(busy: Coordinator) -> None:
     for name, table in TABLES.items():
-        assert SystemTables(busy).read(name, Selection()).schema == table.schema, name
+        assert SystemTables(busy).read(name, RowSelection()).schema == table.schema, name
 
 
 def test_commits_name_each_version_with_its_actions_and_size(busy: Coordinator) -> None:
@@ -387,7 +387,7 @@ def test_a_mistyped_step_and_too_many_rows_are_refused(monkeypatch: pytest.Monke
     topic_id = coordinator.create_topic("orders")
     position = CommittedOffset(topic="orders", topic_id=topic_id, partition=0, offset=0)
     commit(coordinator, CommitOffsets(group="g", offsets=[position]))
-    day = Selection(since_ms=coordinator.state.timestamp_ms, until_ms=coordinator.state.timestamp_ms + 86_400_000)
+    day = RowSelection(since_ms=coordinator.state.timestamp_ms, until_ms=coordinator.state.timestamp_ms + 86_400_000)
     with pytest.raises(InvalidRequestError, match="into 86,400,000 steps"):
         SystemTables(coordinator).read("lag", day._replace(step_ms=1))
     monkeypatch.setattr(limits, "MAX_LAG_ROWS", 1000)
@@ -405,7 +405,7 @@ def grow(coordinator: Coordinator, commits: int) -> None:
 
 
 def versions(tables: SystemTables) -> list[int]:
-    known: list[int] = tables.read("commits", Selection()).column("version").to_pylist()
+    known: list[int] = tables.read("commits", RowSelection()).column("version").to_pylist()
     return known
 
 
@@ -430,7 +430,7 @@ def test_each_commit_is_read_once_and_only_as_far_back_as_asked(growing: Coordin
     store = CountingStore(growing.store)
     tables = SystemTables(open_cluster(store, clock=growing.log.clock))
     store.calls.clear()
-    tables.read("appends", Selection(since_ms=growing.state.timestamp_ms))
+    tables.read("appends", RowSelection(since_ms=growing.state.timestamp_ms))
     assert sum(COMMITS in call.key for call in store.calls) < 20
 
 
@@ -442,7 +442,9 @@ def test_removed_commits_stay_in_tables_that_know_them_until_a_chunk_is_full(gro
     assert boundary >= 8
     assert versions(followed) == list(range(30))
     assert versions(SystemTables(growing)) == versions(late) == list(range(boundary + 1, 30))
-    assert late.first_ms("commits") == int(late.read("commits", Selection())["timestamp"][0].as_py().timestamp() * 1000)
+    assert late.first_ms("commits") == int(
+        late.read("commits", RowSelection())["timestamp"][0].as_py().timestamp() * 1000
+    )
     grow(growing, 8)
     assert versions(followed)[0] > 0
     assert versions(followed)[-1] == growing.state.version
@@ -468,19 +470,19 @@ def test_spilled_actions_are_read_and_their_loss_is_an_error() -> None:
     coordinator.create_topic("orders", 4)
     commit(coordinator, *(append(coordinator.state, "orders", number) for number in range(4)))
     tables = SystemTables(coordinator)
-    assert len(tables.read("appends", Selection())) == 4
+    assert len(tables.read("appends", RowSelection())) == 4
     (spilled,) = [info.key for info in coordinator.store.list("meta/actions/")]
     coordinator.store.delete(spilled)
     with pytest.raises(CorruptMetadataError, match="is missing"):
-        SystemTables(coordinator).read("appends", Selection())
+        SystemTables(coordinator).read("appends", RowSelection())
 
 
 def test_every_table_of_commits_can_be_read_from_any_commit_on(growing: Coordinator) -> None:
     tables = SystemTables(growing)
     for name in COMMIT_TABLES:
-        whole = SystemTables(growing).read(name, Selection())
+        whole = SystemTables(growing).read(name, RowSelection())
         since_ms = growing.state.timestamp_ms - 9
-        part = tables.read(name, Selection(since_ms=since_ms))
+        part = tables.read(name, RowSelection(since_ms=since_ms))
         assert part.to_pylist() == [
             row for row in whole.to_pylist() if int(row["timestamp"].timestamp() * 1000) >= since_ms
         ]

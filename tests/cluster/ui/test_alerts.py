@@ -17,7 +17,7 @@ from sparklog.log.commits.cleanup import newest_version_before
 from sparklog.monitoring.alerts.alert_file import AlertFile
 from sparklog.monitoring.alerts.evaluation import Alerts
 from sparklog.monitoring.alerts.rule_file import read_rule_file
-from sparklog.monitoring.system_tables import Selection, SystemTables
+from sparklog.monitoring.system_tables import RowSelection, SystemTables
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
 from sparklog.ui.alert_watch import AlertWatch
@@ -174,7 +174,7 @@ def test_rules_that_cannot_be_used_end_the_command(
 def test_an_earlier_version_is_the_same_looked_up_in_memory_or_in_the_storage() -> None:
     cluster = make_shown_cluster("earlier-versions")
     tables, state = SystemTables(cluster), cluster.state
-    times = [row["timestamp"] for row in tables.read("commits", Selection(), state).to_pylist()[::9]]
+    times = [row["timestamp"] for row in tables.read("commits", RowSelection(), state).to_pylist()[::9]]
     for at in times:
         for time_ms in (ms_of(at), (ms_of(at) or 0) + 1):
             assert time_ms is not None

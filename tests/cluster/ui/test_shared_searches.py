@@ -14,7 +14,7 @@ from sparklog.errors import StorageUnavailableError
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.records import Record, append_records
 from sparklog.ui import shared_searches
-from sparklog.ui.record_search import Found, Search, search
+from sparklog.ui.record_search import FoundRecords, Search, search
 from sparklog.ui.shared_searches import LIVE_SECONDS, SharedSearches, TooEarly
 from sparklog.ui.views.record_filter import RecordFilter
 from tests.web import serving
@@ -32,7 +32,7 @@ class Searched:
         self.searches = SharedSearches(self.cluster)
         self.count = 0
 
-        def counted(*arguments: object) -> Found:
+        def counted(*arguments: object) -> FoundRecords:
             self.count += 1
             return search(*arguments)  # type: ignore[arg-type]
 
@@ -90,7 +90,7 @@ def test_who_asks_at_the_same_time_waits_for_the_same_search(
 
     count = 0
 
-    def slow(*arguments: object) -> Found:
+    def slow(*arguments: object) -> FoundRecords:
         nonlocal count
         count += 1
         begun.set()
@@ -110,7 +110,7 @@ def test_who_asks_at_the_same_time_waits_for_the_same_search(
 
 
 def test_a_search_that_fails_is_made_again(searched: Searched, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> Found:
+    def fail(*_: object) -> FoundRecords:
         raise StorageUnavailableError("no answer")
 
     searched.append(b"1")

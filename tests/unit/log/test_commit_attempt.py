@@ -10,7 +10,7 @@ from sparklog.clock import ManualClock
 from sparklog.errors import IndeterminateCommitError, ObjectNotFoundError, RootReplacedError
 from sparklog.ids import SeededIds
 from sparklog.log.checkpoints import checkpoint
-from sparklog.log.commits.commit_attempt import CommitAttempt, Outcome, PreparedCommit, prepare_commit
+from sparklog.log.commits.commit_attempt import CommitAttempt, CommitOutcome, PreparedCommit, prepare_commit
 from sparklog.log.commits.commit_files import read_commit
 from sparklog.log.elapsed import ElapsedTime
 from sparklog.log.layout import CLUSTER_KEY, Boundary, encode_cluster_file, exists, write_boundary
@@ -35,11 +35,11 @@ def log_of_one_commit() -> tuple[MemoryStore, State]:
     store = MemoryStore(uuid.uuid4().hex)
     store.put(CLUSTER_KEY, encode_cluster_file("c"))
     prepared = prepare(State(cluster_id="c", timestamp_ms=1_000_000, level=levels.CURRENT), RegisterBroker(broker=0))
-    assert make(store, prepared) is Outcome.WON
+    assert make(store, prepared) is CommitOutcome.WON
     return store, prepared.folded.state
 
 
-def make(store: Store, prepared: PreparedCommit) -> Outcome:
+def make(store: Store, prepared: PreparedCommit) -> CommitOutcome:
     clock = ManualClock()
     elapsed = ElapsedTime(clock, LogSettings().away_seconds)
     return CommitAttempt(store, clock, elapsed, prepared).make(elapsed.now(), NO_ANCHOR)
@@ -59,7 +59,7 @@ def change(value: str = "3") -> AlterConfig:
 def test_a_stored_commit_is_won_for_any_answer(kind: str | None) -> None:
     inner, base = log_of_one_commit()
     prepared = prepare(base, change())
-    assert make(FaultyStore(inner, [Fault(0, kind)] if kind else []), prepared) is Outcome.WON
+    assert make(FaultyStore(inner, [Fault(0, kind)] if kind else []), prepared) is CommitOutcome.WON
     assert_state_is_that_of_the_stored_commit(inner, prepared)
 
 
@@ -70,10 +70,10 @@ def test_a_number_taken_by_another_commit_is_lost_for_any_answer(kind: str | Non
 
     def before(step: int, call: Call) -> None:
         if step == 0:
-            assert make(inner, others) is Outcome.WON
+            assert make(inner, others) is CommitOutcome.WON
 
     store = FaultyStore(inner, [Fault(0, kind)] if kind else [], before=before)
-    assert make(store, prepare(base, change())) is Outcome.LOST
+    assert make(store, prepare(base, change())) is CommitOutcome.LOST
     assert inner.get(commit_key(1)) == others.encoded.data
 
 
@@ -103,7 +103,7 @@ def test_other_bytes_with_the_same_write_id_are_an_unknown_outcome() -> None:
 def remove_next(store: MemoryStore, base: State) -> None:
     """Another process commits, writes a checkpoint, and removes the commits up to it."""
     other = prepare(base, change("4"), write_id="another")
-    assert make(store, other) is Outcome.WON
+    assert make(store, other) is CommitOutcome.WON
     checkpoint.write_checkpoint(store, SeededIds(0), other.folded.state, None, {})
     write_boundary(store, Boundary(1))
     for version in (0, 1):
@@ -113,7 +113,7 @@ def remove_next(store: MemoryStore, base: State) -> None:
 def test_a_commit_below_the_boundary_is_removed() -> None:
     store, base = log_of_one_commit()
     remove_next(store, base)
-    assert make(store, prepare(base, change())) is Outcome.REMOVED
+    assert make(store, prepare(base, change())) is CommitOutcome.REMOVED
     with pytest.raises(ObjectNotFoundError):
         store.get(commit_key(1))
 
@@ -123,7 +123,7 @@ def test_a_boundary_beyond_every_checkpoint_removes_no_commit() -> None:
     store, base = log_of_one_commit()
     prepared = prepare(base, change())
     write_boundary(store, Boundary(5))
-    assert make(store, prepared) is Outcome.WON
+    assert make(store, prepared) is CommitOutcome.WON
     assert store.get(commit_key(1)) == prepared.encoded.data
 
 
@@ -131,7 +131,7 @@ def test_a_commit_that_resets_the_time_and_its_actions_have_that_time() -> None:
     store, base = log_of_one_commit()
     now_ms = base.timestamp_ms - 1_000
     prepared = prepare(base, RegisterBroker(broker=1), ResetTime(time_ms=now_ms))
-    assert make(store, prepared) is Outcome.WON
+    assert make(store, prepared) is CommitOutcome.WON
     assert (prepared.commit.timestamp, prepared.folded.state.timestamp_ms) == (now_ms, now_ms)
     assert_state_is_that_of_the_stored_commit(store, prepared)
 
@@ -171,7 +171,7 @@ def test_withdrawing_a_commit_never_deletes_that_of_another_timeline(kind: type[
         remove_next(inner, base)
     store = FaultyStore(inner, before=before)
     if is_removed:
-        assert make(store, prepared) is Outcome.REMOVED
+        assert make(store, prepared) is CommitOutcome.REMOVED
     else:
         with pytest.raises(RootReplacedError if kind is MemoryStore else IndeterminateCommitError):
             make(store, prepared)

@@ -19,13 +19,13 @@ from sparklog.clock import SystemClock
 from sparklog.monitoring.alerts import channels
 from sparklog.monitoring.alerts.channels import send_all
 from sparklog.monitoring.alerts.channels_of_file import Channel, Command, Mail, Webhook
-from sparklog.monitoring.alerts.notifications import Message, alert_of, message_of
+from sparklog.monitoring.alerts.notifications import NotificationText, alert_of, message_of
 from sparklog.monitoring.alerts.rules import Rule
-from sparklog.monitoring.alerts.transitions import Change
+from sparklog.monitoring.alerts.transitions import AlertChange
 
 RULE = Rule("behind", "lag", above=10, clear=5, description="look\nthere")
 HOSTILE = "evil\x1b[2J\r\nBcc: a@b"
-FIRING = Change("behind", (("group", HOSTILE), ("topic", "orders")), "firing", 2000, 1000, 12.0)
+FIRING = AlertChange("behind", (("group", HOSTILE), ("topic", "orders")), "firing", 2000, 1000, 12.0)
 MESSAGE = message_of("id", "/data/log", [{"id": "id:1", **alert_of(RULE, FIRING)}])
 
 
@@ -257,4 +257,4 @@ def test_a_message_counts_what_fires_and_resolves_and_shortens_long_lists() -> N
     assert "and 22 more" in message.text
     assert "its rule was removed" in message.text
     assert len(message.document["alerts"]) == 42
-    assert isinstance(message, Message)
+    assert isinstance(message, NotificationText)

@@ -12,12 +12,12 @@ import pytest
 from sparklog.errors import StorageError
 from sparklog.monitoring.alerts.alert_file import CLAIM_MS, MAX_ATTEMPTS, AlertFile, Notification, back_off_ms
 from sparklog.monitoring.alerts.ticks import Reading, Tick
-from sparklog.monitoring.alerts.transitions import AlertState, Change
+from sparklog.monitoring.alerts.transitions import AlertChange, AlertState
 
 SUBJECT = (("group", "a'\"\n☃"), ("topic", "t"))
 TICK = Tick(5000, 1.5, Reading(5001, 2.5, "boot"), 0.5)
 STATE = AlertState("firing", 1000, 90.0, None, 12.5, "remark")
-CHANGE = Change("rule", SUBJECT, "firing", 5000, 1000, 12.5, "remark")
+CHANGE = AlertChange("rule", SUBJECT, "firing", 5000, 1000, 12.5, "remark")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from sparklog.errors import InvalidConfigurationError
 from sparklog.monitoring.arguments import parse_selection
-from sparklog.monitoring.system_tables import MINUTE_MS, Selection
+from sparklog.monitoring.system_tables import MINUTE_MS, RowSelection
 
 NOW_MS = 1_800_000_000_000
 NOW = datetime(2027, 1, 15, 8, tzinfo=timezone.utc)
@@ -17,9 +17,9 @@ NOW = datetime(2027, 1, 15, 8, tzinfo=timezone.utc)
 
 def test_times_are_moments_or_how_long_ago() -> None:
     for since in ("90m", " 90m ", NOW - timedelta(minutes=90), NOW_MS - 5_400_000, str(NOW_MS - 5_400_000)):
-        assert parse_selection("lag", NOW_MS, since=since) == Selection(since_ms=NOW_MS - 5_400_000)
+        assert parse_selection("lag", NOW_MS, since=since) == RowSelection(since_ms=NOW_MS - 5_400_000)
     for until in ("2027-01-15T08:00:00Z", "2027-01-15T09:00:00+01:00", "2027-01-15 08:00+00:00", "0s"):
-        assert parse_selection("commits", NOW_MS, until=until) == Selection(until_ms=NOW_MS)
+        assert parse_selection("commits", NOW_MS, until=until) == RowSelection(until_ms=NOW_MS)
     assert parse_selection("lag", NOW_MS, since="1d", step="5m").step_ms == 5 * MINUTE_MS
     assert parse_selection("lag", NOW_MS, since="1d", step=10).step_ms == 10
     assert parse_selection("lag", NOW_MS, since="1d", step=" 3600000 ").step_ms == 3_600_000

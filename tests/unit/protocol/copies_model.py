@@ -29,8 +29,8 @@ from sparklog.protocol.decide import replicas as decide_replicas
 from sparklog.protocol.decide.acks import brokers_to_write
 from sparklog.protocol.decide.append import AppendRequest, Begun, PartitionAppend, decide_append
 from sparklog.protocol.decide.decision import Decision
-from sparklog.protocol.decide.elections import Checked, broker_checks, elect_preferred
-from sparklog.protocol.decide.locations import Removal, Seen
+from sparklog.protocol.decide.elections import CheckedBrokers, broker_checks, elect_preferred
+from sparklog.protocol.decide.locations import Removal, SeenLocation
 from sparklog.protocol.decide.replicas import CaughtUp
 from sparklog.protocol.decide.topics import NewTopic, create_topic
 from sparklog.protocol.file_names import file_name
@@ -95,7 +95,7 @@ class Moving:
     broker: int
     url: str
     looks: int = 0
-    seen: dict[TopicPartition, Seen] = field(default_factory=dict)
+    seen: dict[TopicPartition, SeenLocation] = field(default_factory=dict)
 
 
 @dataclass
@@ -333,7 +333,9 @@ class Copies:
         broker = self.random.choice(sorted(self.state.brokers))
         found = [broker]
         online = self.state.brokers[broker].online
-        checked = Checked(offline=found) if online and self.random.random() < 0.4 else Checked(online=found)
+        checked = (
+            CheckedBrokers(offline=found) if online and self.random.random() < 0.4 else CheckedBrokers(online=found)
+        )
         self._submit(lambda state: broker_checks(state, 1, checked))
         return str(checked)
 
@@ -457,7 +459,7 @@ class Copies:
         for name in self.live:
             partition = state.partition(*name)
             missing = sorted(self._live_at(state, name) - self.files[moving.url])
-            moving.seen[name] = Seen("id", partition.log_end_offset, state.version, tuple(missing))
+            moving.seen[name] = SeenLocation("id", partition.log_end_offset, state.version, tuple(missing))
         return f"{moving.broker} at {moving.url}"
 
     def move(self) -> str:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from sparklog.errors import InconsistentGroupProtocolError
 from sparklog.protocol.group import sticky
-from sparklog.protocol.group.assignors import ASSIGNORS, Subscription, assign, choose_assignor, withhold_owned
+from sparklog.protocol.group.assignors import ASSIGNORS, MemberSubscription, assign, choose_assignor, withhold_owned
 from sparklog.protocol.group.subscriptions import java_hash, java_sorted, slots, table_order
 from sparklog.types import TopicPartition
 
@@ -23,7 +23,7 @@ GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "assignors"
 STICKY = ("sticky", "cooperative-sticky")
 TOPICS = ("a", "b", "c", "orders", "flights")
 
-Group = tuple[dict[str, int], dict[str, Subscription]]
+Group = tuple[dict[str, int], dict[str, MemberSubscription]]
 
 
 # --- what Kafka does
@@ -47,9 +47,9 @@ def listed(written: Sequence[str | int]) -> list[TopicPartition]:
     return partitions
 
 
-def members_of(case: Mapping[str, Any]) -> dict[str, Subscription]:
+def members_of(case: Mapping[str, Any]) -> dict[str, MemberSubscription]:
     return {
-        member: Subscription(tuple(topics), tuple(listed(owned)), generation, instance_id)
+        member: MemberSubscription(tuple(topics), tuple(listed(owned)), generation, instance_id)
         for member, (topics, owned, generation, instance_id) in case["members"].items()
     }
 
@@ -109,7 +109,7 @@ def groups(draw: st.DrawFn, *, equal: bool = False, fresh: bool = False) -> Grou
     names = dict.fromkeys(some_id(generator) for _ in range(draw(st.integers(1, 9))))
     common = some_topics(generator)
     return {topic: generator.randint(0, 12) for topic in topics}, {
-        name: Subscription(
+        name: MemberSubscription(
             common if equal else some_topics(generator),
             () if fresh else some_partitions(generator),
             generator.randint(-1, 3),
@@ -136,14 +136,14 @@ def some_partitions(generator: random.Random) -> tuple[TopicPartition, ...]:
     return tuple(TopicPartition(generator.choice((*TOPICS, "missing")), generator.randint(0, 14)) for _ in several)
 
 
-def wanted_partitions(partitions: Mapping[str, int], members: Mapping[str, Subscription]) -> set[TopicPartition]:
+def wanted_partitions(partitions: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> set[TopicPartition]:
     topics = {topic for subscription in members.values() for topic in subscription.topics}
     return {TopicPartition(topic, number) for topic in topics for number in range(partitions.get(topic, 0))}
 
 
 def owning(
-    members: Mapping[str, Subscription], assigned: Mapping[str, Sequence[TopicPartition]], generation: int
-) -> dict[str, Subscription]:
+    members: Mapping[str, MemberSubscription], assigned: Mapping[str, Sequence[TopicPartition]], generation: int
+) -> dict[str, MemberSubscription]:
     """The members once they own what was assigned to them."""
     return {
         member: one._replace(owned=tuple(assigned[member]), generation=generation) for member, one in members.items()
@@ -240,7 +240,9 @@ def test_existing_members_gain_no_partitions_when_others_join(assignor: str, gro
     partitions, members = group
     assigned = assign(assignor, partitions, members)
     topics = next(iter(members.values())).topics
-    joined = owning(members, assigned, 1) | {f"joined-{number}": Subscription(topics) for number in range(joining)}
+    joined = owning(members, assigned, 1) | {
+        f"joined-{number}": MemberSubscription(topics) for number in range(joining)
+    }
     after = assign(assignor, partitions, joined)
     assert all(set(after[member]) <= set(mine) for member, mine in assigned.items())
 
@@ -250,7 +252,7 @@ def test_second_round_of_a_cooperative_rebalance_completes_it(group: Group, join
     partitions, members = group
     had = assign("cooperative-sticky", partitions, members)
     topics = next(iter(members.values())).topics
-    joined = owning(members, had, 1) | {f"joined-{number}": Subscription(topics) for number in range(joining)}
+    joined = owning(members, had, 1) | {f"joined-{number}": MemberSubscription(topics) for number in range(joining)}
     target = assign("cooperative-sticky", partitions, joined)
     first = withhold_owned(target, joined)
     for member, mine in first.items():
@@ -269,13 +271,13 @@ def test_second_round_of_a_cooperative_rebalance_completes_it(group: Group, join
 @pytest.mark.parametrize("assignor", STICKY)
 def test_claim_of_the_later_generation_wins(assignor: str) -> None:
     both = (TopicPartition("a", 0), TopicPartition("a", 1))
-    members = {"old": Subscription(("a",), both, 4), "recent": Subscription(("a",), both[:1], 5)}
+    members = {"old": MemberSubscription(("a",), both, 4), "recent": MemberSubscription(("a",), both[:1], 5)}
     assert assign(assignor, {"a": 2}, members) == {"old": [both[1]], "recent": [both[0]]}
 
 
 def test_partition_claimed_twice_in_one_generation_is_given_to_neither() -> None:
     one, other = TopicPartition("a", 0), TopicPartition("a", 1)
-    members = {"x": Subscription(("a",), (one,), 4), "y": Subscription(("a",), (one, other), 4)}
+    members = {"x": MemberSubscription(("a",), (one,), 4), "y": MemberSubscription(("a",), (one, other), 4)}
     target = assign("cooperative-sticky", {"a": 2}, members)
     assert target == {"x": [one], "y": [other]}
     assert withhold_owned(target, members) == {"x": [], "y": [other]}
@@ -285,7 +287,7 @@ def test_partition_claimed_twice_in_one_generation_is_given_to_neither() -> None
 @pytest.mark.parametrize("other", [("a",), ("a", "b")])
 def test_claims_on_partitions_that_do_not_exist_are_ignored(assignor: str, other: tuple[str, ...]) -> None:
     gone = (TopicPartition("a", 7), TopicPartition("b", 0), TopicPartition("a", -1), TopicPartition("a", 1))
-    members = {"x": Subscription(("a",), gone, 3), "y": Subscription(other)}
+    members = {"x": MemberSubscription(("a",), gone, 3), "y": MemberSubscription(other)}
     assert assign(assignor, {"a": 2}, members) == {"x": [TopicPartition("a", 1)], "y": [TopicPartition("a", 0)]}
 
 
@@ -293,7 +295,9 @@ def test_claims_on_partitions_that_do_not_exist_are_ignored(assignor: str, other
 @pytest.mark.parametrize("idle", ["0", "m", "z"])
 def test_member_without_topics_gets_nothing(assignor: str, idle: str) -> None:
     assigned = assign(
-        assignor, {"a": 4}, {idle: Subscription(()), "k": Subscription(("a",)), "n": Subscription(("a",))}
+        assignor,
+        {"a": 4},
+        {idle: MemberSubscription(()), "k": MemberSubscription(("a",)), "n": MemberSubscription(("a",))},
     )
     assert {member: len(mine) for member, mine in assigned.items()} == {idle: 0, "k": 2, "n": 2}
 
@@ -302,9 +306,9 @@ def test_member_without_topics_gets_nothing(assignor: str, idle: str) -> None:
 def test_partitions_do_not_return_to_a_member_that_unsubscribed(assignor: str) -> None:
     everything = tuple(TopicPartition("a", number) for number in range(6))
     members = {
-        "left-topic": Subscription(("b",), everything, 1),
-        "loaded": Subscription(("a", "b"), everything, 2),
-        "fresh": Subscription(("a",)),
+        "left-topic": MemberSubscription(("b",), everything, 1),
+        "loaded": MemberSubscription(("a", "b"), everything, 2),
+        "fresh": MemberSubscription(("a",)),
     }
     assigned = assign(assignor, {"a": 6, "b": 1}, members)
     assert assigned["left-topic"] == [TopicPartition("b", 0)]
@@ -326,20 +330,20 @@ def test_balancing_that_stops_at_its_limit_still_assigns_every_partition(group: 
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 def test_group_without_members_or_topics_gets_nothing(assignor: str) -> None:
     assert assign(assignor, {"a": 3}, {}) == {}
-    assert assign(assignor, {}, {"x": Subscription(("a",)), "y": Subscription(())}) == {"x": [], "y": []}
+    assert assign(assignor, {}, {"x": MemberSubscription(("a",)), "y": MemberSubscription(())}) == {"x": [], "y": []}
 
 
 def test_error_for_an_unknown_assignor_lists_the_known_ones() -> None:
     with pytest.raises(InconsistentGroupProtocolError, match=r"'uniform'.*range, roundrobin, sticky"):
-        assign("uniform", {"a": 1}, {"x": Subscription(("a",))})
+        assign("uniform", {"a": 1}, {"x": MemberSubscription(("a",))})
 
 
 @pytest.mark.parametrize("assignor", ["range", "roundrobin"])
 def test_static_members_come_first_by_their_instance_id(assignor: str) -> None:
     members = {
-        "1": Subscription(("a",)),
-        "2": Subscription(("a",), instance_id="z"),
-        "3": Subscription(("a",), instance_id="y"),
+        "1": MemberSubscription(("a",)),
+        "2": MemberSubscription(("a",), instance_id="z"),
+        "3": MemberSubscription(("a",), instance_id="y"),
     }
     assigned = assign(assignor, {"a": 3}, members)
     assert {member: [one.partition for one in mine] for member, mine in assigned.items()} == {
@@ -388,7 +392,7 @@ def test_hash_table_doubles_at_a_load_factor_of_three_quarters() -> None:
 def test_hundred_members_with_differing_subscriptions_take_well_under_a_second(assignor: str) -> None:
     partitions = {f"topic-{number}": 10 for number in range(100)}
     members = {
-        f"consumer-{number}": Subscription(
+        f"consumer-{number}": MemberSubscription(
             tuple(topic for place, topic in enumerate(partitions) if place % 7 != number % 7)
         )
         for number in range(100)

@@ -14,8 +14,8 @@ from sparklog.config.topic_configs import TopicConfig
 from sparklog.protocol.plan.compaction import (
     NO_HORIZON,
     CleaningRules,
+    CompactionPass,
     LogToClean,
-    Pass,
     Survey,
     first_dirty_offset,
     is_due,
@@ -138,11 +138,11 @@ def survey(base: int, survivors: int = 10, tombstones: bool = False, **more: Any
     return Survey(file(base, **more), survivors, tombstones)
 
 
-def cleaning(segment_bytes: int = 1000, first_dirty: int = 0) -> Pass:
-    return Pass(first_dirty, NOW_MS, CleaningRules(segment_bytes=segment_bytes, delete_retention_ms=DAY_MS))
+def cleaning(segment_bytes: int = 1000, first_dirty: int = 0) -> CompactionPass:
+    return CompactionPass(first_dirty, NOW_MS, CleaningRules(segment_bytes=segment_bytes, delete_retention_ms=DAY_MS))
 
 
-def members(surveys: list[Survey], at: Pass) -> list[list[int]]:
+def members(surveys: list[Survey], at: CompactionPass) -> list[list[int]]:
     return [[member.segment.base_offset for member in output.members] for output in outputs(surveys, at)]
 
 
@@ -185,7 +185,7 @@ def test_new_tombstones_get_a_delete_horizon_and_old_ones_keep_theirs() -> None:
 
 def test_tombstones_that_are_kept_for_ever_have_the_last_horizon_that_a_commit_can_state() -> None:
     rules = CleaningRules(segment_bytes=1000, delete_retention_ms=LONG_MAX)
-    (kept,) = outputs([survey(0, tombstones=True)], Pass(0, NOW_MS, rules))
+    (kept,) = outputs([survey(0, tombstones=True)], CompactionPass(0, NOW_MS, rules))
     assert kept.delete_horizon_ms == LONG_MAX
 
 

@@ -26,7 +26,7 @@ from sparklog.protocol.decide import brokers as decide_brokers
 from sparklog.protocol.decide import elections
 from sparklog.protocol.decide import replicas as decide_replicas
 from sparklog.protocol.decide.decision import Decision
-from sparklog.protocol.decide.elections import Checked, UncleanElection
+from sparklog.protocol.decide.elections import CheckedBrokers, UncleanElection
 from sparklog.protocol.decide.replicas import CaughtUp
 from sparklog.protocol.decide.segments import Replacement, removed
 from sparklog.protocol.decide.topics import NewTopic, alter_configs, create_topic, delete_topic
@@ -70,7 +70,7 @@ def appended(state: State, brokers: Sequence[int], records: int = 2, number: int
 
 
 def checked(state: State, **what: Sequence[int]) -> State:
-    return after(state, elections.broker_checks(state, state.controller.epoch, Checked(**what)))
+    return after(state, elections.broker_checks(state, state.controller.epoch, CheckedBrokers(**what)))
 
 
 def orders(state: State, number: int = 0) -> PartitionState:
@@ -165,7 +165,7 @@ def test_a_replaced_controller_is_fenced() -> None:
     state = with_replicas()
     state = after(state, decide_brokers.elect_controller(state, "d", 1))
     with pytest.raises(ControllerMovedError):
-        elections.broker_checks(state, 1, Checked(offline=[0]))
+        elections.broker_checks(state, 1, CheckedBrokers(offline=[0]))
 
 
 # -- brokers that fail and return
@@ -207,16 +207,16 @@ def test_a_location_that_lost_files_does_not_lead_while_an_intact_one_is_offline
 
 def test_checks_without_changes_write_nothing() -> None:
     state = checked(with_replicas(), offline=[0])
-    assert elections.broker_checks(state, 1, Checked(online=[1, 2, 3], offline=[0])).actions == []
+    assert elections.broker_checks(state, 1, CheckedBrokers(online=[1, 2, 3], offline=[0])).actions == []
 
 
 def test_changes_beyond_the_limit_of_a_commit_are_made_by_the_next_ones() -> None:
     state = with_replicas([[0, 1]] * 5)
-    decision = elections.broker_checks(state, 1, Checked(offline=[0]), limit=2)
+    decision = elections.broker_checks(state, 1, CheckedBrokers(offline=[0]), limit=2)
     assert (len(decision.result.partitions), decision.result.more) == (2, True)
     state = after(state, decision)
     for _ in range(2):
-        decision = elections.broker_checks(state, 1, Checked(), limit=2)
+        decision = elections.broker_checks(state, 1, CheckedBrokers(), limit=2)
         state = after(state, decision)
     assert not decision.result.more
     assert {orders(state, number).leader for number in range(5)} == {1}

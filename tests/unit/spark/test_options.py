@@ -9,7 +9,7 @@ import pytest
 
 from sparklog.errors import InvalidOptionError
 from sparklog.spark.data_source import SparklogDataSource
-from sparklog.spark.options import SinkOptions, SourceOptions, Subscription, sink_options, source_options
+from sparklog.spark.options import SinkOptions, SourceOptions, TopicSubscription, sink_options, source_options
 from sparklog.spark.source.offsets import EveryPartition, EveryTimestamp, PartitionOffsets, PartitionTimestamps
 from sparklog.spark.stream.options import stream_options
 from sparklog.types import EARLIEST, LATEST, TopicPartition
@@ -93,7 +93,7 @@ def test_broken_json_in_a_storage_option_is_refused() -> None:
 
 
 def test_subscribed_topics_are_trimmed_and_blanks_dropped() -> None:
-    assert source(subscribe=" a, ,b ,a").subscription == Subscription(topics=("a", "b"))
+    assert source(subscribe=" a, ,b ,a").subscription == TopicSubscription(topics=("a", "b"))
 
 
 def test_assigned_partitions_are_sorted() -> None:

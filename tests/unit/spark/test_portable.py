@@ -8,11 +8,11 @@ import sys
 
 from pyspark.cloudpickle import dumps
 
-from sparklog.spark.options import Address, SourceOptions, Subscription
+from sparklog.spark.options import Address, SourceOptions, TopicSubscription
 from sparklog.spark.source.reader import SparklogReader
 from sparklog.spark.source.rows import read_schema
 
-READER = SparklogReader(SourceOptions(Address("/data/log", {}), Subscription(topics=("a",))), read_schema(False))
+READER = SparklogReader(SourceOptions(Address("/data/log", {}), TopicSubscription(topics=("a",))), read_schema(False))
 
 
 def test_an_object_survives_sparks_pickling() -> None:

@@ -9,7 +9,7 @@ import pytest
 from pyspark import cloudpickle
 
 from sparklog.errors import CorruptRecordError, StorageUnavailableError
-from sparklog.spark.jobs.runner import Arrivals, Outcome, function_name, max_failures, run_task
+from sparklog.spark.jobs.runner import Arrivals, TaskOutcome, function_name, max_failures, run_task
 
 
 def code(function: object) -> bytes:
@@ -75,7 +75,7 @@ def test_the_configured_number_of_attempts_applies_on_a_cluster() -> None:
 
 def test_outcomes_are_passed_between_executors_as_a_list() -> None:
     arrivals = pickle.loads(cloudpickle.dumps(Arrivals()))
-    one, two = Outcome(0, True, b""), Outcome(1, True, b"")
+    one, two = TaskOutcome(0, True, b""), TaskOutcome(1, True, b"")
     assert arrivals.addInPlace(arrivals.addInPlace(arrivals.zero([]), [one]), [two]) == [one, two]
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparklog import limits
 from sparklog.cli.arguments.client_properties import read_properties
-from sparklog.cli.arguments.line_reader import Line, LineReader
+from sparklog.cli.arguments.line_reader import InputLine, LineReader
 from sparklog.cli.arguments.parser import (
     CommandParser,
     UsageError,
@@ -265,7 +265,7 @@ def _send_all(lines: _Input, reader: LineReader, sender: LineSender, settings: _
     """Send every line. Raises RefusedRecordError for the first line that is refused, and OSError if reading the input
     fails; the lines before it are sent first."""
     while not lines.ended:
-        batch: list[Line] = []
+        batch: list[InputLine] = []
         try:
             for line in _read_batch(lines, settings, clock):
                 batch.append(reader.record(line, sender.sent_lines + len(batch) + 1))

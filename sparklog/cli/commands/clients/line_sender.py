@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sparklog.cli.arguments.line_reader import Line
+from sparklog.cli.arguments.line_reader import InputLine
 from sparklog.cli.arguments.parser import complain, logger
 from sparklog.client.producer.in_flight import PartitionBatches
 from sparklog.client.producer.table_appender import TableAppender
@@ -75,7 +75,7 @@ class LineSender:
         """Raise the error of a topic that cannot be written to, before the first line is typed."""
         self._appender.check_topic()
 
-    def send(self, batch: list[Line]) -> None:
+    def send(self, batch: list[InputLine]) -> None:
         """Append all records, or those before the first one that the topic refuses.
 
         Raises RefusedRecordError for a refused line, or the error that ended the retries; the message names the line.
@@ -102,7 +102,7 @@ class LineSender:
             "sent"
         )
 
-    def _append(self, batch: list[Line]) -> None:
+    def _append(self, batch: list[InputLine]) -> None:
         start, failures = self._clock.monotonic(), 0
         self._outcome_unknown = False
         staged: list[PartitionBatches] = []

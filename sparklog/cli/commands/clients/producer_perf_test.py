@@ -18,8 +18,8 @@ from sparklog.cli.arguments.client_properties import add_properties, client_argu
 from sparklog.cli.arguments.parser import CommandParser, UsageError, complain, connect_client, require
 from sparklog.cli.commands.clients.throughput import (
     MEGABYTE,
+    RateLimit,
     StopRequest,
-    Throttle,
     letters,
     percentiles,
     print_metrics,
@@ -272,7 +272,7 @@ class _Run:
 
     def send_all(self, transaction_ms: int | None) -> None:
         options, producer, clock = self._options, self._producer, self._clock
-        throttle = Throttle(clock, options.throughput, self._stop, self.check_futures)
+        throttle = RateLimit(clock, options.throughput, self._stop, self.check_futures)
         in_transaction, transaction_start = 0, 0.0
         for number in range(options.num_records):
             if self._stop:

@@ -87,7 +87,7 @@ def stop_signals() -> list[signal.Signals]:
     return numbers
 
 
-class Throttle:
+class RateLimit:
     """Limits the rate of a loop; a negative rate means no limit. ``on_wait`` is called repeatedly while it waits. Not
     thread-safe."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparklog.cli.arguments.client_properties import add_properties, client_arguments, read_properties
 from sparklog.cli.arguments.parser import CommandParser, UsageError, connect_client, require
-from sparklog.cli.commands.clients.throughput import EventLines, StopRequest, Throttle
+from sparklog.cli.commands.clients.throughput import EventLines, RateLimit, StopRequest
 from sparklog.errors import SparklogError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class _Sender:
         self._clock = clock
 
     def send_all(self, stop: StopRequest) -> None:
-        throttle = Throttle(self._clock, self._options.throughput, stop)
+        throttle = RateLimit(self._clock, self._options.throughput, stop)
         limit = self._options.max_messages
         number = 0
         start_ms = self._clock.now_ms()

@@ -28,7 +28,7 @@ from sparklog.clock import Clock
 from sparklog.monitoring.listen_address import is_loopback, url_of
 
 if TYPE_CHECKING:
-    from sparklog.monitoring.exporter.cluster_metrics import Selection
+    from sparklog.monitoring.exporter.cluster_metrics import MetricSelection
     from sparklog.monitoring.exporter.collector import Collector
 
 DEFAULT_LISTEN = "127.0.0.1:9308"
@@ -107,9 +107,9 @@ def _check(options: argparse.Namespace) -> tuple[str, int]:
     return host, port
 
 
-def _selection(options: argparse.Namespace) -> Selection:
+def _selection(options: argparse.Namespace) -> MetricSelection:
     """Return what is exported. Raises UsageError."""
-    from sparklog.monitoring.exporter.cluster_metrics import Selection
+    from sparklog.monitoring.exporter.cluster_metrics import MetricSelection
     from sparklog.monitoring.exporter.families import LABELS
     from sparklog.monitoring.exporter.state_samples import NameFilter
 
@@ -130,7 +130,7 @@ def _selection(options: argparse.Namespace) -> Selection:
         )
         for what in ("topic", "group")
     )
-    return Selection(topics, groups, labels, lookback, with_counters=not options.once)
+    return MetricSelection(topics, groups, labels, lookback, with_counters=not options.once)
 
 
 def _regex(text: str | None, flag: str, default: str) -> re.Pattern[str]:

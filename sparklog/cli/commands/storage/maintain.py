@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import re
 
     from sparklog.cli.output.documents import MaintenanceStep
-    from sparklog.maintenance.loop import Report
+    from sparklog.maintenance.loop import LoopReport
 
 OUTPUT_IS_OPTIONAL = True
 
@@ -108,14 +108,14 @@ def _check(options: argparse.Namespace) -> tuple[list[str], re.Pattern[str] | No
     return only, topic_pattern(options.topic)
 
 
-def _step(report: Report) -> MaintenanceStep:
+def _step(report: LoopReport) -> MaintenanceStep:
     from sparklog.cli.output.documents import MaintenanceStep
 
     counts = {name: number for name, number in report.counts.items() if number}
     return MaintenanceStep.of(report, counts=counts, seconds=round(report.seconds, 3))
 
 
-def _print_pass(reports: Sequence[Report], complete: bool) -> None:
+def _print_pass(reports: Sequence[LoopReport], complete: bool) -> None:
     from sparklog.cli.output.documents import MaintenancePass
     from sparklog.maintenance.loop import problems
 
