@@ -22,18 +22,19 @@ render() {
     } >"$folder/$name.yaml"
 }
 
-render namespace namespace --set namespace.create=true
+render 00-namespace namespace --set namespace.create=true
 render rights rights
 render maintenance maintenance
 render metrics metrics --set metrics.enabled=true
 render ui ui --set ui.enabled=true
 render network network --set networkPolicy.enabled=true
-render applications applications --values conf/kubernetes/applications.yaml
+mkdir "$folder/operator" # not applied with the others: the Spark operator defines what they are
+render operator/applications applications --values conf/kubernetes/applications.yaml
 
 if [ "${1:-}" = --check ]; then
     diff -r "$folder" "$target"
 else
-    mkdir -p "$target"
-    rm -f "$target"/*.yaml
-    cp "$folder"/*.yaml "$target"
+    rm -rf "$target"
+    cp -r "$folder" "$target"
+    chmod -R go+rX "$target"
 fi

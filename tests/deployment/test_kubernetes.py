@@ -39,14 +39,12 @@ def root(every_cluster: SparkCluster, kubectl: Kubectl) -> Root:
 
 def test_manifests_are_those_of_the_chart_and_admitted(kubectl: Kubectl) -> None:
     kubectl.run("bash", "scripts/manifests.sh", "--check")
-    for manifest in sorted(MANIFESTS.glob("*.yaml")):
-        if manifest.name != "applications.yaml":  # these need the Spark operator: see the next test
-            kubectl.run("kubectl", "apply", "--dry-run=server", "--filename", str(manifest))
+    kubectl.run("kubectl", "apply", "--dry-run=server", "--filename", str(MANIFESTS))
 
 
 @pytest.mark.skipif(not DEFINITIONS, reason="SPARKLOG_OPERATOR_CRDS names no folder")
 def test_applications_are_admitted_by_the_definitions_of_the_spark_operator(kubectl: Kubectl) -> None:
-    applications = MANIFESTS / "applications.yaml"
+    applications = MANIFESTS / "operator" / "applications.yaml"
     submit = ("kubectl", "apply", "--dry-run=server", "--validate=strict", "--filename", "-")
     definitions = [f"--filename={path}" for path in sorted(Path(DEFINITIONS).glob("*.yaml"))]
     kubectl.run("kubectl", "apply", "--server-side", *definitions)

@@ -18,7 +18,7 @@ from sparklog.cli.commands import load_command
 KUBERNETES = Path(__file__).resolve().parents[2] / "conf" / "kubernetes"
 VERSION = "1.34"
 """what scripts/manifests.sh renders for, and the node of make test-k8s runs"""
-MANIFESTS = sorted((KUBERNETES / "manifests").glob("*.yaml"))
+MANIFESTS = sorted((KUBERNETES / "manifests").rglob("*.yaml"))
 OF_OPERATOR = "applications.yaml"
 """of kinds that the Spark operator adds, whose schemas Kubernetes does not have"""
 
