@@ -54,7 +54,7 @@ def test_applications_are_admitted_by_the_definitions_of_the_spark_operator(kube
         with pytest.raises(AssertionError, match="unknown field"):
             kubectl.run(*submit, stdin=applications.read_text().replace("mainApplicationFile", "mainFile"))
     finally:
-        kubectl.run("kubectl", "delete", *definitions)
+        kubectl.run("kubectl", "delete", "--wait=false", *definitions)
 
 
 def test_a_pod_with_more_rights_is_refused(kubectl: Kubectl) -> None:
