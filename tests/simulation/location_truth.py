@@ -194,6 +194,8 @@ class Truth:
         self.continuing: Disk | None = None
         """The root that an operator continues."""
         self.seen: Counter[str] = Counter()
+        self._replaced: dict[str, list[str]] = {}
+        """The files that the segment of a file replaced."""
         self._continued_epoch = 0
         self._versions: dict[str, Version] = {}
         self._seen_findings: set[tuple[str, str]] = set()
@@ -260,9 +262,32 @@ class Truth:
 
     def _check_commit(self, root: Root, before: Version, commit: Commit) -> None:
         for action in commit.actions:
-            if isinstance(action, ReplaceSegments) and not action.added:
-                self._check_dropped(root, before, action)
+            if isinstance(action, ReplaceSegments):
+                if not action.added:
+                    self._check_dropped(root, before, action)
+                partition, version = TopicPartition(action.topic, action.partition), commit.version
+                replaced = [
+                    segment.path
+                    for segment in before.live[partition]
+                    if action.start_offset <= segment.base_offset < action.end_offset
+                ]
+                added = [replacement_of(action.partition, segment, version).path for segment in action.added]
+                self._replaced.update(dict.fromkeys(added, replaced))
+        self._excuse_replaced(root, before)
         self._check_holders(root, set(root.newest.appends), before)
+
+    def _excuse_replaced(self, root: Root, before: Version) -> None:
+        """A leader that was elected uncleanly may have the records of a segment in the files from before it replaced
+        them: its operator is told to run fsck, which writes the segment again."""
+        for partition, segments in root.newest.live.items():
+            isr = root.newest.state.partition(*partition).isr
+            former = before.state.find_partition(*partition)
+            if former is not None and not set(isr).intersection(former.isr):
+                for home in filter(None, (self._home(root, broker) for broker in isr)):
+                    for path in {segment.path for segment in segments if not home.has(segment.path)}:
+                        if self._replaced.get(path) and all(map(home.has, self._replaced[path])):
+                            self.excused.add((home.name, path))
+                            self.seen["kept by what was replaced"] += 1
 
     def _check_dropped(self, root: Root, before: Version, action: ReplaceSegments) -> None:
         """Segments leave the log in an unclean election: those that the new leader does not have."""
