@@ -12,8 +12,8 @@ Rules:
 * ``hsync`` before ``close`` makes the bytes durable, and avoids the half second that the client sleeps in most closes
   when it asks before a DataNode has reported [19 ms against 31 ms, 99th percentile 27 ms against 614 ms].
 * The client panics on a read past the end, so every range is clipped to the file first.
-* Without Kerberos the user is HADOOP_USER_NAME, else SPARK_USER, which Spark sets in its containers to whoever has
-  submitted and which its own client follows there, else the process's own.
+* Without Kerberos the user is HADOOP_USER_NAME, then SPARK_USER, then that of the process. Spark sets SPARK_USER in its
+  containers to the submitting user, and its own HDFS client acts as that user.
 * A process forked from one that used HDFS is refused: the client keeps its DataNode connections inside the library,
   out of reach, and the child hangs as soon as it is handed one [20 of 30 tries]. Spark's Python workers are not
   affected, because the daemon that forks them uses no store.

@@ -6,7 +6,8 @@ alone: reads are answered from memory. So each call has a thread of its own, whi
 Rules: a call that was given up may take effect whenever the storage answers again, once. Until it has ended, all calls
 of this process to the same address raise: so what it does comes before what is done there afterwards, and a storage
 that does not answer takes a thread for each call that was under way, however often it is asked.
-Not for: the bytes of topics; data that the caller changes after a call has failed.
+Not for: data that the caller changes after a call has failed, unless nobody reads what is stored then, as a copy of a
+segment file that is not counted (``log.records.replicated_file``).
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ RECORD_OVERHEAD_BYTES = 100
 """bytes counted for a waiting record on top of its key, value and headers: about what Python needs for it."""
 
 NOTHING = (None,)
+"""What is added to the column of keys, or of headers, for a record without one."""
 
 LONGEST_WAIT_SECONDS = 3600.0
 """seconds after which the thread that fails overdue batches looks again, however long ``delivery_timeout_ms`` is."""
@@ -77,7 +78,7 @@ class PendingBatch(RecordBatchResult):
         is_unchanged = self.is_open and self.rows == rows  # else a handler has sent, or has had the batch taken
         if is_unchanged and headers and self.header_list is None:
             self.header_list = missing
-        if is_unchanged and key is not None and self.keys is None and self.header_list is not missing:
+        if is_unchanged and key is not None and self.keys is None and self.header_list is not missing:  # one a call
             self.keys = missing
 
 

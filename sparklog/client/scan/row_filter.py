@@ -62,7 +62,7 @@ class RowFilter:
         to draw conclusions from bounds."""
         text = _text(self._expression)
         types = {field.name: str(field.type) for field in self.schema}
-        pairs = [{types.get(column, "date"), kind} for column, kind in _IS_IN.findall(text)]
+        pairs = [{types.get(column, "time"), kind} for column, kind in _IS_IN.findall(text)]  # "time": not a column
         alike = [kinds for kinds in pairs if len(kinds) == 1 or not any(map(_TIMES.match, kinds))]
         return len(alike) != text.count("is_in(")
 

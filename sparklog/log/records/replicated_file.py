@@ -55,7 +55,7 @@ class ReplicatedFile:
         self._gathered_bytes = 0
         self._most_gathered = GATHERED_BYTES if len(targets) > 1 else 0
         if not self._most_gathered:
-            self._each_copy(_Copy.begin)
+            self._each_copy(partial(_Copy.write, parts=()))  # opens it
 
     def write(self, data: BytesLike) -> None:
         """Append to every copy. Raises StorageError if too few are left."""
@@ -78,9 +78,10 @@ class ReplicatedFile:
         gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
         return gathered
 
-    def _each_copy(self, call: Callable[[_Copy], None]) -> None:
-        """Make a call for every copy, all at the same time, and drop those that fail. Raises StorageError if too few
-        are left; another error, once all calls have ended."""
+    def _each_copy(self, call: Callable[[_Copy], object]) -> None:
+        """Make a call for every copy, all at the same time, and drop those that fail.
+
+        Raises StorageError if too few are left; another error once all calls have ended; an interrupt at once."""
         if not self._most_gathered:
             try:
                 call(self._copies[0])
@@ -167,22 +168,18 @@ class _Copy:
         """How long a call may take: without a limit behind a network, where the storage's client has its own."""
         return ANSWER_SECONDS + self._bytes / LEAST_BYTES_PER_SECOND if self.store.is_local else threading.TIMEOUT_MAX
 
-    def begin(self) -> None:
-        self._opened()
-
-    def _opened(self) -> OutputFile:
+    def write(self, parts: Sequence[BytesLike]) -> OutputFile:
+        """Append these parts; return the file, which the first call opens."""
         if self._output is None:
             self._output = self.store.open_output(self._key)
-        return self._output
-
-    def write(self, parts: Sequence[BytesLike]) -> None:
-        output = self._opened()
         for part in parts:
             self._bytes += len(part)
-            output.write(part)
+            self._output.write(part)
+        return self._output
 
     def publish(self, parts: Sequence[BytesLike], index: bytes) -> None:
-        self.write(parts)
+        """Append the last parts, and make the file and its index durable."""
+        log = self.write(parts)
         output = self.store.open_output(index_path(self._key))
         try:
             output.write(index)
@@ -190,7 +187,7 @@ class _Copy:
             with suppress(StorageError):
                 output.abort()
             raise
-        self._opened().close_with(output)
+        log.close_with(output)
 
     def abort(self) -> None:
         """Abort the copy, best effort: a failed location may fail at this too, which leaves an orphan."""

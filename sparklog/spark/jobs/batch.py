@@ -160,17 +160,13 @@ def check_number_arguments(parser: argparse.ArgumentParser, options: argparse.Na
 def run_date(text: str) -> str:
     """Check a date, or a date and time, for argparse's ``type``; return it unchanged: it names the write, also one that
     an earlier version has made."""
-    if not _DATE.fullmatch(text) or not _is_date(text[:10]):
+    try:
+        if not _DATE.fullmatch(text):
+            raise ValueError
+        date.fromisoformat(text[:10])
+    except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form 2026-11-20 or 2026-11-20T06:00") from None
     return text
-
-
-def _is_date(text: str) -> bool:
-    try:
-        date.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
 
 
 def write_number(options: argparse.Namespace, setting: Settings) -> tuple[str, int] | tuple[None, None]:

@@ -99,8 +99,8 @@ def run_query(program: str, writer: DataStreamWriter, options: argparse.Namespac
 
 
 def _qualify(path: str) -> str:
-    """Return a path with the scheme of Spark's default file system, where that is no disk: sparklog, which reads
-    offsets there, does not know Hadoop's settings."""
+    """Return the path on Spark's default file system, with its scheme unless that is a local disk. The sink reads the
+    checkpoint without Hadoop's configuration."""
     spark = SparkSession.active()
     hadoop, settings = spark._jvm.org.apache.hadoop.fs, spark._jsc.hadoopConfiguration()  # type: ignore[union-attr]
     if urlsplit(path).scheme or hadoop.FileSystem.getDefaultUri(settings).getScheme() == "file":
