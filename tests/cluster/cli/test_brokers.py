@@ -152,6 +152,7 @@ def test_replace_recreates_a_lost_location_empty(run: Run, cluster: Coordinator,
 
 
 def test_take_over_makes_a_restored_root_the_owner(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+    assert run("brokers", "take-over") == (0, "This root owns no location but its own now.\n", "")
     run("brokers", "add", "--location", str(tmp_path / "disk1"))
     run("brokers", "add", "--location", str(tmp_path / "disk2"))
     for number in (1, 2):

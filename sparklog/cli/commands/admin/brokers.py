@@ -147,7 +147,8 @@ def _take_over(admin: AdminClient, options: argparse.Namespace) -> None:
     brokers = admin.read_state().brokers
     taken = sorted(number for number, broker in brokers.items() if number not in unreached and broker.url)
     plural = plural_s(len(taken))
-    say(f"This root owns the location{plural} of broker{plural} {join(taken) or 'none'} now.")
+    owned = f"the location{plural} of broker{plural} {join(taken)}" if taken else "no location but its own"
+    say(f"This root owns {owned} now.")
     complain_of(unreached)
     if unreached:
         complain("Note: these are taken over when they answer.")
