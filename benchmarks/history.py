@@ -134,16 +134,29 @@ def _queries(spark: SparkSession, folder: Path, settings: Settings, version: int
     table = partial(sparklog.table, spark, str(folder / "delta"), "bench")
     frame, without_tail = table(), table(version=version)
     frame.write.parquet(str(folder / "parquet"))
-    parquet = spark.read.parquet(str(folder / "parquet"))
-    sides = {"table": lambda: spark_session.drain(table()), "Parquet": lambda: spark_session.drain(parquet)}
-    full = throughput(
-        "full read of a table", settings.rows, interleaved(settings.runs, sides, warm=2), ("table", "Parquet"), 0.95
-    )
+    made = partial(spark.read.parquet, str(folder / "parquet"))
+    parquet = made()
     return [
-        full,
+        *_full_reads(
+            settings, {"made": table, "table": lambda: frame, "Parquet": lambda: parquet, "made Parquet": made}
+        ),
         *_counts(settings, {"made": lambda: table().count(), "table": frame.count, "Parquet": parquet.count}),
         *_tails(settings, frame, without_tail),
         *_ranges(spark, folder, settings, table),
+    ]
+
+
+def _full_reads(settings: Settings, frames: dict[str, Callable[[], DataFrame]]) -> list[Figure]:
+    """Full reads with and without the making of the DataFrame, on both sides."""
+
+    def side(frame: Callable[[], DataFrame]) -> Callable[[], object]:
+        return lambda: spark_session.drain(frame())
+
+    samples = interleaved(settings.runs, {name: side(frame) for name, frame in frames.items()}, warm=2)
+    name = "full read of a table"
+    return [
+        throughput(name, settings.rows, samples, ("table", "Parquet"), 0.95),
+        throughput(f"{name}, with the making of it", settings.rows, samples, ("made", "made Parquet"), 0.95),
     ]
 
 

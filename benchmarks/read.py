@@ -32,19 +32,46 @@ PAIRS = {"key, value": "key binary, value binary", "key, timestamp": "key binary
 
 
 def run(settings: Settings) -> list[Figure]:
-    """Full reads of a topic with as many partitions as there are cores, and of one with 8."""
+    """Reads of a topic with as many partitions as there are cores, and of one with 8: all columns, two, and a count."""
     figures = []
     with scratch("read") as folder, spark_session.spark_session(folder) as spark:
         for partitions in (spark_session.CORES, 8):
             topic = f"bench-{partitions}"
-            _prepare(spark, folder / topic, topic, partitions, settings.rows)
-            sides = _full_sides(spark, folder / topic, topic)
-            samples = interleaved(settings.runs, sides, warm=2)
-            name = f"full read of {partitions} partitions"
-            target = 0.9 if partitions == spark_session.CORES else None
+            frame = _prepare(spark, folder / topic, topic, partitions, settings.rows)
+            frame.select("key", "timestamp").write.format("identity_sink").mode("append").save(
+                _folder(folder / topic / "two")
+            )
             alone = _tasks_alone(folder / topic / "cluster", topic)
-            figures.append(throughput(name, settings.rows, samples, ("sparklog", "identity"), target, alone))
+            for name, sides in _reads(spark, folder / topic, topic).items():
+                samples = interleaved(settings.runs, sides, warm=2)
+                figures.append(
+                    throughput(
+                        f"{name} of {partitions} partitions",
+                        settings.rows,
+                        samples,
+                        ("sparklog", "identity"),
+                        0.9,
+                        alone if name == "full read" else "",
+                    )
+                )
     return figures
+
+
+def _reads(spark: SparkSession, folder: Path, topic: str) -> dict[str, dict[str, Callable[[], object]]]:
+    """The sides of each kind of read; both count without any column."""
+    identity, cluster, schema = spark.read.format("identity_source"), folder / "cluster", PAIRS["key, timestamp"]
+    two = spark.read.format("identity_source").schema(schema)
+    return {
+        "full read": _full_sides(spark, folder, topic),
+        "key, timestamp": {
+            "identity": lambda: spark_session.drain(two.load(str(folder / "two"))),
+            "sparklog": lambda: spark_session.drain(spark_session.read(spark, cluster, topic, schema)),
+        },
+        "count": {
+            "identity": lambda: identity.load(str(folder / "arrow")).count(),
+            "sparklog": lambda: spark_session.read(spark, cluster, topic).count(),
+        },
+    }
 
 
 def _full_sides(spark: SparkSession, folder: Path, topic: str) -> dict[str, Callable[[], object]]:

@@ -52,10 +52,11 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="fewer rows and runs")
     parser.add_argument("--only", action="append", choices=list(BENCHMARKS), help="one benchmark; may be repeated")
     parser.add_argument("--runs", type=int, help="runs of each side of a comparison")
+    parser.add_argument("--rows", type=int, help="rows that Spark writes and reads, 4 million by default")
     arguments = parser.parse_args()
     settings = Settings(rows=500_000, runs=3, quick=True) if arguments.quick else Settings()
-    if arguments.runs:
-        settings = dataclasses.replace(settings, runs=arguments.runs)
+    given = {name: getattr(arguments, name) for name in ("runs", "rows") if getattr(arguments, name)}
+    settings = dataclasses.replace(settings, **given)
     figures: list[Figure] = []
     for name in arguments.only or BENCHMARKS:
         module, function = BENCHMARKS[name]

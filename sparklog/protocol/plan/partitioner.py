@@ -171,10 +171,12 @@ def _murmur2_sorted(numpy: Any, data: Any, starts: Any, lengths: Any) -> Any:
     hashed = lengths.astype(numpy.uint32)
     hashed ^= numpy.uint32(SEED)
     left = numpy.flip(lengths >> 2)
+    # Keys of one length lie at equal distances, and their words are read without an index of positions.
+    width = int(lengths[0]) if lengths.min() == lengths.max() else 0
     number, count = 0, len(left) - int(numpy.searchsorted(left, 0, side="right"))
     while count >= _FEW_ROWS:
-        word = words[starts[:count] + 4 * number]
-        word *= multiplier
+        word = words[4 * number :: width][:count] if width else words[starts[:count] + 4 * number]
+        word = word * multiplier
         word ^= word >> numpy.uint32(_SHIFT)
         word *= multiplier
         hashed[:count] *= multiplier
