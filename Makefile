@@ -193,7 +193,7 @@ release-check: $(STAMP) ## what has to hold before a release (docs/releasing.md)
 	@$(PY) scripts/release_check.py
 
 bench-clusters: $(STAMP) $(JVM_ARCHIVE) ## what cluster managers cost, beside local[2] and Parquet (CLUSTERS="standalone yarn:hdfs yarn:s3", QUICK=1)
-	@$(WITH_JAVA) $(PY) benchmarks/managers.py $(CLUSTERS) $(if $(QUICK),--quick)
+	@$(WITH_JAVA) $(if $(filter k8s%,$(CLUSTERS)),$(ISOLATED),$(PY)) benchmarks/managers.py $(CLUSTERS) $(if $(QUICK),--quick)
 
 dist-env: dist ## build dist/env.tar.gz too: sparklog and what it needs, for executors that have only Python (EXTRAS=performance,s3,hdfs)
 	@$(or $(wildcard $(PY)),python3) scripts/pack_environment.py $(if $(EXTRAS),--extras $(EXTRAS))

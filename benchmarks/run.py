@@ -33,6 +33,7 @@ BENCHMARKS = {
     "small partitions": ("benchmarks.read", "run_small"),
     "memory": ("benchmarks.memory", "run"),
     "stream": ("benchmarks.stream", "run"),
+    "small batches": ("benchmarks.stream", "run_small"),
     "clients": ("benchmarks.clients", "run"),
     "consumers": ("benchmarks.consumers", "run"),
     "replicas": ("benchmarks.replicas", "run"),

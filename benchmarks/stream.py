@@ -68,8 +68,13 @@ def run(settings: Settings) -> list[Figure]:
         figures = _latency(spark, folder, seconds=6.0 if settings.quick else 15.0, rounds=1 if settings.quick else 2)
         figures += _copy(spark, folder, settings.rows // 2, min(settings.runs, 3))
         figures += _idle(spark, folder, seconds=2.0 if settings.quick else 5.0)
-        figures += _small_batches(spark, folder, batches=10 if settings.quick else 30)
         return figures + stream_age.run(spark, _new(folder), settings.quick)
+
+
+def run_small(settings: Settings) -> list[Figure]:
+    """Batches of many small partitions, in a session of their own."""
+    with scratch("small-batches") as folder, spark_session.spark_session(folder) as spark:
+        return _small_batches(spark, folder, batches=10 if settings.quick else 30)
 
 
 _numbers = itertools.count()

@@ -15,7 +15,9 @@ runs in the environment of the submitter.
 from __future__ import annotations
 
 import argparse
+import compileall
 import gzip
+import py_compile
 import shutil
 import subprocess
 import sys
@@ -64,6 +66,15 @@ def install(options: argparse.Namespace, wheel: Path, folder: Path) -> None:
         sys.exit(f"pack_environment: pip failed\n{done.stdout}{done.stderr}")
 
 
+def compile_modules(folder: Path) -> None:
+    """Keep the bytecode of all modules beside them: what unpacks the archive may not be writable for those who import
+    from it, and each of an executor's Python processes would compile them anew. It is valid by itself, not by the times
+    of the sources, which are not packed, and names files as a process beside the unpacked folder ``env`` finds them.
+    """
+    by_itself = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    compileall.compile_dir(folder, quiet=2, stripdir=str(folder), prependdir="env", invalidation_mode=by_itself)
+
+
 def add_python(folder: Path) -> None:
     """Add ``bin/python``, which runs the machine's ``python3`` with the packages of the folder."""
     script = folder / "bin" / "python"
@@ -101,6 +112,8 @@ def main() -> None:
         install(options, wheels[0], folder)
         for name in NOT_NEEDED:
             shutil.rmtree(folder / name, ignore_errors=True)
+        if options.python_version in (None, "{}.{}".format(*sys.version_info)):
+            compile_modules(folder)
         add_python(folder)
         packed = Path(work) / TARGET.name
         pack(folder, packed)

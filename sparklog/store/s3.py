@@ -31,8 +31,6 @@ from itertools import chain
 from typing import Any
 from urllib.parse import urlsplit
 
-from fsspec.asyn import sync
-
 from sparklog.clock import Clock, SystemClock
 from sparklog.errors import (
     ObjectExistsError,
@@ -177,6 +175,8 @@ class S3Store(FsspecStore):
         bounds = {"Range": f"bytes={start}-{'' if end is None else end - 1}"} if start or end is not None else {}
         try:
             client = self.client.get()
+            from fsspec.asyn import sync  # loaded with the client, which ``importing_client`` guards
+
             fetch = partial(sync, client.loop, self._fetch, client, key, bounds)
             return bytes(retry(fetch, self._clock, [0.0] * (READ_ATTEMPTS - 1), is_a(_BodyError)))
         except Exception as error:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,26 @@ def test_local_store_loads_no_remote_client() -> None:
         env={**os.environ, "PYTHONPATH": "."},
     ).stdout.split()
     assert not {"fsspec", "s3fs", "aiobotocore", "hdfs_native", "asyncio"} & set(loaded)
+
+
+def test_jars_on_the_path_of_imports_are_not_read(tmp_path: Path) -> None:
+    """Spark puts those of ``spark.jars.packages`` there; Amazon's has 400,000 names, all of which fsspec would read."""
+    jar = tmp_path / "bundle.jar"
+    with zipfile.ZipFile(jar, "w") as archive:
+        archive.writestr("in_jar-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: in-jar\nVersion: 1\n")
+        archive.writestr("in_jar-1.dist-info/entry_points.txt", "[fsspec.specs]\nin-jar = in_jar:FileSystem\n")
+    program = (
+        "import sys; from sparklog.store.open import open_store; path = sys.path\n"
+        "store = open_store('s3://bucket/log', {'anon': True}); store.client.get(); import fsspec\n"
+        "assert sys.path is path, sys.path\n"
+        "print('in-jar' in fsspec.available_protocols(), *sys.path)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(jar), "."]), "AWS_REGION": "us-east-1"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment
+    ).stdout.split()
+    assert done[0] == "False"
+    assert str(jar) in done
 
 
 def test_package_exports_open_store() -> None:
