@@ -46,8 +46,8 @@ def no_fork() -> AbstractContextManager[object]:
 
 @contextmanager
 def importing_client(root: str, extra: str) -> Iterator[None]:
-    """For a block, within ``no_fork``, that imports the client of a root's storage. Raises UnsupportedStoreError if it is
-    not installed."""
+    """For a block, within ``no_fork``, that imports the client of a root's storage. Raises UnsupportedStoreError if it
+    is not installed."""
     try:
         with _without_jars():
             yield
