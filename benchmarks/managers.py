@@ -38,6 +38,8 @@ WARM = 6
 for about as many."""
 SPREAD = {"spark.locality.wait": "0"}
 """A task runs on whichever core is free. Otherwise most may wait for the executor that has the rows in memory."""
+ROOM = {"spark.executor.memoryOverhead": "2g"}
+"""The suites' executors are of a size for small jobs, which Kubernetes enforces: rows in memory take more."""
 PRINTED = re.compile(r"^(SAMPLES|STAGES|PARTS) (.*)$", re.MULTILINE)
 HADOOP_AWS = "org.apache.hadoop:hadoop-aws:3.5.0"
 
@@ -67,7 +69,13 @@ def measure(cluster: SparkCluster, root: Root, settings: Settings, local: bool) 
     """Run the job, on the cluster or with local[2]."""
     create_cluster(root.url, storage_options=dict(root.options))
     folder = re.sub(r"^s3://", "s3a://", root.url) + "-parquet"
-    conf = {**dict.fromkeys(QUICK, ""), **s3a(root), **SPREAD, **({"spark.master": "local[2]"} if local else {})}
+    conf = {
+        **dict.fromkeys(QUICK, ""),
+        **s3a(root),
+        **SPREAD,
+        **ROOM,
+        **({"spark.master": "local[2]"} if local else {}),
+    }
     arguments = [
         root.url,
         folder,
