@@ -58,7 +58,7 @@ from sparklog.store.base import (
     validate_key,
     validate_prefix,
 )
-from sparklog.store.process_local import ProcessLocal, importing_client, no_fork
+from sparklog.store.process_local import ProcessLocal, importing_client, no_fork, unpickle_shared
 from sparklog.store.read_ahead import ReadAheadFile
 
 FIRST_CALL_SECONDS = 20.0
@@ -113,7 +113,7 @@ class HdfsStore(Store):
         self.client: ProcessLocal[Any] = ProcessLocal(self._connect)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (HdfsStore, (self._service + self._base, self._options, self._ids))
+        return unpickle_shared, (HdfsStore, (self._service + self._base, self._options, self._ids))
 
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
         path = self._path(key)

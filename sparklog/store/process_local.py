@@ -20,6 +20,7 @@ import concurrent.futures.thread  # noqa: F401 - see below
 import ctypes
 import logging  # noqa: F401
 import os
+import pickle
 import sys
 import threading
 import weakref
@@ -140,6 +141,26 @@ class ProcessTable(Generic[Key, Value]):
     def entries(self) -> dict[Key, Value]:
         """The dict of this process."""
         return self._entries.get()
+
+
+_unpickled: ProcessTable[bytes, object] = ProcessTable()
+"""The latest objects of ``unpickle_shared``, by their pickle, the most recently used last."""
+
+_MOST_UNPICKLED = 16
+
+
+def unpickle_shared(kind: Callable[..., T], arguments: tuple[object, ...]) -> T:
+    """Return ``kind(*arguments)``; for equal arguments, the object of the call before in this process.
+
+    For ``__reduce__`` of stores: each task of Spark gets a pickle, and a client of its own would load the storage's API
+    and connect anew, 100 ms for S3."""
+    key = pickle.dumps((kind, arguments))
+    with _unpickled.held:
+        found: T = _unpickled.entries.pop(key, None) or kind(*arguments)  # type: ignore[assignment]
+        _unpickled.entries[key] = found
+        for oldest in list(_unpickled.entries)[:-_MOST_UNPICKLED]:
+            del _unpickled.entries[oldest]
+    return found
 
 
 def start_over() -> None:

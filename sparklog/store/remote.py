@@ -51,7 +51,7 @@ from sparklog.store.base import (
     validate_key,
     validate_prefix,
 )
-from sparklog.store.process_local import ProcessLocal, importing_client, no_fork
+from sparklog.store.process_local import ProcessLocal, importing_client, no_fork, unpickle_shared
 from sparklog.store.read_ahead import ReadAheadFile
 from sparklog.threads import Threads
 
@@ -84,7 +84,7 @@ class FsspecStore(Store):
         self._folder: ProcessLocal[str] = ProcessLocal(self._find_folder)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self._url, self._options))
+        return unpickle_shared, (type(self), (self._url, self._options))
 
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
         path = self._path(key)

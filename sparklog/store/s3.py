@@ -43,6 +43,7 @@ from sparklog.errors import (
 from sparklog.limits import MAX_CREATE_BYTES
 from sparklog.retry import is_a, retry
 from sparklog.store.base import BytesLike, ObjectInfo, StreamedFile, check_create, is_hidden, not_written, validate_key
+from sparklog.store.process_local import unpickle_shared
 from sparklog.store.remote import FsspecStore, as_bytes, cause_of, error_code
 from sparklog.store.s3_errors import explain_s3_error, is_denied, lacks_to_read
 
@@ -96,7 +97,7 @@ class S3Store(FsspecStore):
         self._endpoint = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (S3Store, (self._url, self._options, self._clock))
+        return unpickle_shared, (S3Store, (self._url, self._options, self._clock))
 
     @property
     def endpoint_to_probe(self) -> str:

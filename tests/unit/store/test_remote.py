@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import gc
 import io
+import pickle
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -101,3 +103,22 @@ def test_a_client_that_finds_no_credentials_is_a_storage_error(
             request_of(store)
         assert isinstance(raised.value, StoragePermissionError)
         assert isinstance(raised.value.__cause__, CredentialsMissingError)
+
+
+def test_equal_pickles_share_a_client_in_a_process() -> None:
+    """Each task of Spark gets a pickle; a client of its own takes an S3 client 100 ms."""
+    store, other = S3Store("s3://bucket/log", {"anon": True}), S3Store("s3://bucket/log", {"key": "k", "secret": "s"})
+    first, second = (pickle.loads(pickle.dumps(store)) for _ in range(2))
+    assert first is second
+    assert first is not store
+    assert pickle.loads(pickle.dumps(other)) is not first
+
+
+def test_pickles_that_were_not_used_for_long_are_forgotten() -> None:
+    first = pickle.loads(pickle.dumps(S3Store("s3://bucket/log", {"token": "0"})))
+    kept = weakref.ref(first)
+    del first
+    for number in range(1, 40):
+        pickle.loads(pickle.dumps(S3Store("s3://bucket/log", {"token": str(number)})))
+    gc.collect()
+    assert kept() is None
