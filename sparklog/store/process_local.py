@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Generic, TypeVar
 
+from sparklog.clock import SystemClock
 from sparklog.errors import UnsupportedStoreError
 
 T = TypeVar("T")
@@ -62,7 +63,7 @@ def importing_client(root: str, extra: str) -> Iterator[None]:
 def _without_jars() -> Iterator[None]:
     """Keep jars off the path of imports. Spark puts those of ``spark.jars.packages`` on it, and fsspec, when it is
     imported, asks everything on it for entry points: the 400,000 names in Amazon's jar take 5 s."""
-    path, reduced = sys.path, [entry for entry in sys.path if not entry.endswith(".jar")]
+    path, reduced = sys.path, [entry for entry in sys.path if not str(entry).endswith(".jar")]
     sys.path = list(reduced)
     try:
         yield
@@ -143,23 +144,39 @@ class ProcessTable(Generic[Key, Value]):
         return self._entries.get()
 
 
-_unpickled: ProcessTable[bytes, object] = ProcessTable()
-"""The latest objects of ``unpickle_shared``, by their pickle, the most recently used last."""
+_unpickled: ProcessTable[bytes, tuple[float, object]] = ProcessTable()
+"""Unpickled objects and when they were made, by their pickle, the oldest first."""
 
-_MOST_UNPICKLED = 16
+SHARED_SECONDS = 60.0
+"""How long an object is shared. Its client may have read credentials that another program replaces now and then."""
+
+_MOST_SHARED = 256
+_CLOCK = SystemClock()
 
 
 def unpickle_shared(kind: Callable[..., T], arguments: tuple[object, ...]) -> T:
-    """Return ``kind(*arguments)``; for equal arguments, the object of the call before in this process.
+    """Return ``kind(*arguments)``; for equal arguments, an object that a call in this process made not long before.
 
     For ``__reduce__`` of stores: each task of Spark gets a pickle, and a client of its own would load the storage's API
     and connect anew, 100 ms for S3."""
-    key = pickle.dumps((kind, arguments))
+    try:
+        key = pickle.dumps((kind, arguments))
+    except Exception:  # options that only Spark's pickler can send, such as a function
+        return kind(*arguments)
+    now = _CLOCK.monotonic()
     with _unpickled.held:
-        found: T = _unpickled.entries.pop(key, None) or kind(*arguments)  # type: ignore[assignment]
-        _unpickled.entries[key] = found
-        for oldest in list(_unpickled.entries)[:-_MOST_UNPICKLED]:
-            del _unpickled.entries[oldest]
+        shared = _unpickled.entries
+        known = list(shared)
+        too_many = len(known) - _MOST_SHARED
+        dropped = [
+            shared.pop(each)
+            for number, each in enumerate(known)
+            if number < too_many or now - shared[each][0] >= SHARED_SECONDS
+        ]
+        if key not in shared:
+            shared[key] = (now, kind(*arguments))
+        found: T = shared[key][1]  # type: ignore[assignment]
+    del dropped  # their clients may wait when they are destroyed: without the lock
     return found
 
 

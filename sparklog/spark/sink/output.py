@@ -6,9 +6,8 @@ own file, to which its records are streamed from then on. When the task ends, or
 task that wrote a little to 64 partitions leaves one file, or one for each set of brokers that hold replicas. A file is
 closed when it reaches the topic's ``segment.bytes``, and a new one is opened.
 
-A small slice keeps the whole batch that it is part of in memory. So slices that stay buffered while others of their
-batches are written, ``COMPACT_AFTER_BYTES`` of them, are copied, and their batches released, which bounds memory for
-any rows.
+A small slice keeps the whole batch that it is part of in memory. So slices that stay buffered while
+``COMPACT_AFTER_BYTES`` of other rows arrive are copied, and their batches released, which bounds memory for any rows.
 
 Rules: the records of a partition are committed in the order of their arrival; batches in files are of about 1 MiB;
 nothing is visible until a commit names it. After an error ``abort`` deletes the files, best effort; the rest are
@@ -43,8 +42,7 @@ OWN_FILE_BYTES = 8 * 1024 * 1024
 MAX_BUFFERED_BYTES = 64 * 1024 * 1024
 """bytes of records buffered in memory, over all partitions."""
 COMPACT_AFTER_BYTES = 32 * 1024 * 1024
-"""bytes of rows that may arrive, beyond those that are buffered, before a buffered slice is copied; at most twice as
-much is kept in memory beside the buffered rows."""
+"""bytes of rows that may arrive before a buffered slice is copied; at most twice as much is kept in memory."""
 MAX_OPEN_FILES_LOCAL = 64
 MAX_OPEN_FILES_REMOTE = 8
 """files that one task keeps open; a remote file buffers a few MiB until they are sent."""
@@ -136,7 +134,7 @@ class TaskOutput:
             self._write_own(pending)
         elif self._buffered >= MAX_BUFFERED_BYTES:
             self._write_buffered()
-        if self._arrived - self._buffered >= self._compact_at:  # if all is buffered, copies release nothing
+        if self._arrived >= self._compact_at:
             self._compact()
 
     def _compact(self) -> None:

@@ -144,7 +144,8 @@ def test_jars_on_the_path_of_imports_are_not_read(tmp_path: Path) -> None:
         archive.writestr("in_jar-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: in-jar\nVersion: 1\n")
         archive.writestr("in_jar-1.dist-info/entry_points.txt", "[fsspec.specs]\nin-jar = in_jar:FileSystem\n")
     program = (
-        "import sys; from sparklog.store.open import open_store; path = sys.path\n"
+        "import pathlib, sys; from sparklog.store.open import open_store; path = sys.path\n"
+        "path.append(pathlib.Path('/srv'))\n"
         "store = open_store('s3://bucket/log', {'anon': True}); store.client.get(); import fsspec\n"
         "assert sys.path is path, sys.path\n"
         "print('in-jar' in fsspec.available_protocols(), *sys.path)"

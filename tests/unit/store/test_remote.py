@@ -11,6 +11,7 @@ import fsspec
 import pytest
 
 from sparklog.errors import StorageError, StoragePermissionError
+from sparklog.store import process_local
 from sparklog.store.remote import FsspecOutputFile, FsspecStore
 from sparklog.store.s3 import S3Store
 
@@ -114,11 +115,28 @@ def test_equal_pickles_share_a_client_in_a_process() -> None:
     assert pickle.loads(pickle.dumps(other)) is not first
 
 
-def test_pickles_that_were_not_used_for_long_are_forgotten() -> None:
-    first = pickle.loads(pickle.dumps(S3Store("s3://bucket/log", {"token": "0"})))
+def test_a_client_is_shared_for_a_time_since_its_credentials_may_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = S3Store("s3://bucket/log", {"token": "rotating"})
+    first = pickle.loads(pickle.dumps(store))
     kept = weakref.ref(first)
+    monkeypatch.setattr(process_local, "SHARED_SECONDS", 0.0)
+    assert pickle.loads(pickle.dumps(store)) is not first
     del first
-    for number in range(1, 40):
+    gc.collect()
+    assert kept() is None
+
+
+def test_few_clients_are_kept() -> None:
+    kept = weakref.ref(pickle.loads(pickle.dumps(S3Store("s3://bucket/log", {"token": "0"}))))
+    for number in range(1, 300):
         pickle.loads(pickle.dumps(S3Store("s3://bucket/log", {"token": str(number)})))
     gc.collect()
     assert kept() is None
+
+
+def test_stores_with_options_that_only_spark_can_pickle_are_unpickled_too() -> None:
+    def make_session() -> None:
+        """Not importable by name."""
+
+    kind, arguments = S3Store("s3://bucket/log", {"session": make_session}).__reduce__()[1]
+    assert process_local.unpickle_shared(kind, arguments).root == "s3://bucket/log"
