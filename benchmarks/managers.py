@@ -5,9 +5,10 @@ make bench-clusters CLUSTERS="standalone yarn:s3"    on the usual storage of eac
 make bench-clusters CLUSTERS=k8s                     in namespaces of its own, as root
 
 A ratio is that of sparklog's rate to Parquet's, in the same application, once its JVMs have compiled what they run: the
-first WARM rounds are not counted, and the first of all is given beside. Its target is 0.8 of the ratio that local[2]
-has on the same storage, from an application just before. What starts a cluster is that of ``tests/deployment``; where
-that is skipped, so is this. Checkpoints and tables of Spark on S3 need hadoop-aws, which Spark fetches once.
+first WARM rounds are not counted, and the seconds of the very first are given beside. Its target is 0.8 of the ratio
+that local[2] has on the same storage, from an application just before. What starts a cluster is that of
+``tests/deployment``; where that is skipped, so is this. Checkpoints and tables of Spark on S3 need hadoop-aws, which
+Spark fetches once.
 """
 
 from __future__ import annotations
