@@ -1,9 +1,9 @@
 """The job of ``benchmarks/managers.py``: produce and scan, beside Parquet on the same storage; prints lines of JSON.
 
-    spark-submit benchmarks/managers_job.py ROOT FOLDER ROWS RUNS EXECUTORS
+    spark-submit benchmarks/managers_job.py ROOT FOLDER ROWS ROUNDS EXECUTORS
 
     SAMPLES   seconds of each round by side; the first rounds are those of cold executors
-    STAGES    of the last round by side: seconds in all, in stages, and of the tasks' processors
+    STAGES    of the last round by side: seconds in stages, of their tasks, added up, and of these on a core in the JVM
     PARTS     seconds of what a task needs besides its rows
 
 The rows are in Spark's memory before, spread over all EXECUTORS (0: the driver alone). Sides alternate.
@@ -45,7 +45,7 @@ def main(root: str, folder: str, rows: int, rounds: int, executors: int) -> None
         for name, side in sides.items():
             before = latest_stage(spark)
             samples[name].append(timed(side))
-            stages[name] = {"all": samples[name][-1], **times_of_stages(spark, before)}
+            stages[name] = times_of_stages(spark, before)
     print(f"SAMPLES {json.dumps(samples)}", flush=True)
     print(f"STAGES {json.dumps(stages)}", flush=True)
     (parts,) = spark.sparkContext.parallelize([root], 1).map(probe).collect()
@@ -121,15 +121,14 @@ def stages_of(spark: SparkSession) -> list[Any]:
 
 
 def times_of_stages(spark: SparkSession, after: int) -> dict[str, float]:
-    """Return seconds of the stages after one: from submission to completion, those in which tasks ran, and of these
-    those of a processor in the JVM, and those before a task began to run."""
-    times = dict.fromkeys(("stages", "tasks", "jvm cpu", "deserialize"), 0.0)
+    """Return seconds of the stages after one: from submission to completion, of their tasks, added up, and of these on
+    a core in the JVM."""
+    times = dict.fromkeys(("stages", "tasks", "jvm cpu"), 0.0)
     for stage in stages_of(spark):
         if stage.stageId() > after and stage.completionTime().isDefined():
             times["stages"] += (stage.completionTime().get().getTime() - stage.submissionTime().get().getTime()) / 1e3
             times["tasks"] += stage.executorRunTime() / 1e3
             times["jvm cpu"] += stage.executorCpuTime() / 1e9
-            times["deserialize"] += stage.executorDeserializeTime() / 1e3
     return times
 
 

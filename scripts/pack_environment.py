@@ -67,12 +67,13 @@ def install(options: argparse.Namespace, wheel: Path, folder: Path) -> None:
 
 
 def compile_modules(folder: Path) -> None:
-    """Keep the bytecode of all modules beside them: what unpacks the archive may not be writable for those who import
-    from it, and each of an executor's Python processes would compile them anew. It is valid by itself, not by the times
-    of the sources, which are not packed, and names files as a process beside the unpacked folder ``env`` finds them.
+    """Compile all modules: where the unpacked archive is read-only, every Python process would do so.
+
+    The ``.pyc`` files are not checked against their sources, whose modification times are not packed. File names in
+    tracebacks start with ``env``, the folder that the archive is unpacked to.
     """
-    by_itself = py_compile.PycInvalidationMode.UNCHECKED_HASH
-    compileall.compile_dir(folder, quiet=2, stripdir=str(folder), prependdir="env", invalidation_mode=by_itself)
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    compileall.compile_dir(folder, quiet=2, stripdir=str(folder), prependdir="env", invalidation_mode=unchecked)
 
 
 def add_python(folder: Path) -> None:

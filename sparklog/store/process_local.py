@@ -155,10 +155,10 @@ _CLOCK = SystemClock()
 
 
 def unpickle_shared(kind: Callable[..., T], arguments: tuple[object, ...]) -> T:
-    """Return ``kind(*arguments)``; for equal arguments, an object that a call in this process made not long before.
+    """Return ``kind(*arguments)``, or the object that this process made of equal arguments within ``SHARED_SECONDS``.
 
-    For ``__reduce__`` of stores: each task of Spark gets a pickle, and a client of its own would load the storage's API
-    and connect anew, 100 ms for S3."""
+    Stores are unpickled by it: every Spark task unpickles its stores, and creating an S3 client takes 100 ms.
+    """
     try:
         key = pickle.dumps((kind, arguments))
     except Exception:  # options that only Spark's pickler can send, such as a function
@@ -166,18 +166,18 @@ def unpickle_shared(kind: Callable[..., T], arguments: tuple[object, ...]) -> T:
     now = _CLOCK.monotonic()
     with _unpickled.held:
         shared = _unpickled.entries
-        known = list(shared)
-        too_many = len(known) - _MOST_SHARED
+        keys = list(shared)
+        too_many = len(keys) - _MOST_SHARED
         dropped = [
-            shared.pop(each)
-            for number, each in enumerate(known)
-            if number < too_many or now - shared[each][0] >= SHARED_SECONDS
+            shared.pop(other)
+            for number, other in enumerate(keys)
+            if number < too_many or now - shared[other][0] >= SHARED_SECONDS
         ]
         if key not in shared:
             shared[key] = (now, kind(*arguments))
-        found: T = shared[key][1]  # type: ignore[assignment]
+        result: T = shared[key][1]  # type: ignore[assignment]
     del dropped  # their clients may wait when they are destroyed: without the lock
-    return found
+    return result
 
 
 def start_over() -> None:
